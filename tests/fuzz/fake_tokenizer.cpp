@@ -8,6 +8,7 @@
 #include "worker/base/error.h"
 #include "worker/tokenizer/chat_template.h"
 #include "worker/tokenizer/ffi/textops.h"
+#include "worker/tokenizer/reply_form.h"
 #include "worker/tokenizer/token_matcher.h"
 #include "worker/tokenizer/tokenizer.h"
 
@@ -112,6 +113,20 @@ std::string ChatTemplate::render(std::string_view conversation) const {
     throw Error(Reason::InvalidRequest, "the template refuses these messages");
   return std::string(conversation.substr(0, 40));
 }
+
+bool ReplyParser::is_reasoning() const { return false; }
+
+std::vector<ReplyEvent> ReplyParser::read(std::string_view text, bool) {
+  return {{ReplyEvent::Kind::Content, 0, std::string(text)}};
+}
+
+ReplyParser ReplyForm::begin(std::string_view, std::string_view, bool) const { return ReplyParser(nullptr); }
+
+std::optional<ReplyForm> ReplyForm::find(const std::filesystem::path&, const std::string&, std::string*) {
+  return ReplyForm(nullptr);
+}
+
+std::string ReplyForm::grammar(const Tokenizer&, std::string_view request) const { return std::string(request); }
 
 }  // namespace pm
 

@@ -233,6 +233,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const auto tokenizer = Tokenizer::find({});
   static const EntityTokenizer entity_tokenizer({}, *tokenizer);
   static const auto chat_template = ChatTemplate::find({});
+  static const auto replies = ReplyForm::find({}, "", nullptr);
   static RequestMetrics metrics;
   InstantEngine engine;
   const bool hears = (data[0] & 32U) != 0;
@@ -260,6 +261,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
                         [] { return std::shared_ptr<void>(); },
                         chat_template};
   if ((data[0] & 16U) == 0) context.entity_tokenizer = &entity_tokenizer;
+  if ((data[1] & 32U) != 0) context.replies = &*replies;
   http::Request request;
   request.id = "req-1";
   request.method = "POST";

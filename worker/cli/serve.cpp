@@ -18,6 +18,7 @@
 #include "worker/launch/health.h"
 #include "worker/models/inputs.h"
 #include "worker/models/probe_inputs.h"
+#include "worker/policy/resolve.h"
 #include "worker/server/api_server.h"
 #include "worker/server/generation/generation_defaults.h"
 #include "worker/server/monitoring/admin_server.h"
@@ -136,6 +137,12 @@ int lead(const ServeOptions& options, const Setup& setup, engine::RankGroup& gro
     api.chat_template = ChatTemplate::find(folder);
   } catch (const Error& error) {
     LOG(WARNING) << "no chat template; /v1/chat/completions is refused: " << error.what();
+  }
+  if (std::string problem; api.chat_template && tokenizer) {
+    api.replies = ReplyForm::find(folder, policy::reply_form_name(setup.checkpoint, options.policy), &problem);
+    if (!problem.empty())
+      LOG(WARNING) << "response_template of tokenizer_config.json is not used, "
+                   << (api.replies ? "the form of the model's family is" : "replies are not parsed") << ": " << problem;
   }
   std::optional<EntityTokenizer> entity_tokenizer;
   if (!api.capabilities.entities.empty() && tokenizer) entity_tokenizer.emplace(folder, *tokenizer);

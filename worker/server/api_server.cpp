@@ -143,7 +143,8 @@ ApiServer::Impl::Impl(ApiOptions o, engine::Engine& e, const Tokenizer* tokenize
               options.decoder_start,
               options.http.limits.write,
               static_cast<size_t>(plan.step_tokens),
-              options.entity_tokenizer},
+              options.entity_tokenizer,
+              options.replies ? &*options.replies : nullptr},
       http(with_gate(options.http), hexadecimal(options.random()),
            [this](const http::Request& request) { return answer(request); }) {
   add_routes();

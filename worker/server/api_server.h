@@ -21,6 +21,7 @@
 #include "worker/server/serving/served_names.h"
 #include "worker/tokenizer/chat_template.h"
 #include "worker/tokenizer/entity_tokenizer.h"
+#include "worker/tokenizer/reply_form.h"
 #include "worker/tokenizer/tokenizer.h"
 
 namespace pm::server {
@@ -32,6 +33,7 @@ struct ApiOptions {
   Capabilities capabilities;                          ///< from read_capabilities(); default: a decoder that generates
   GenerationDefaults defaults;                        ///< of requests that do not say: read_generation_defaults()
   std::optional<ChatTemplate> chat_template;          ///< absent: chat requests are refused
+  std::optional<ReplyForm> replies;                   ///< absent: replies of chats are content as they are
   const Tokenizer* prompt_tokenizer = nullptr;        ///< of prompts; absent: that of answers
   const EntityTokenizer* entity_tokenizer = nullptr;  ///< absent: entities come as ids only
   int64_t decoder_start = -1;                         ///< first token of an encoder-decoder's output

@@ -9,6 +9,7 @@
 #include "worker/server/generation/output_processor.h"
 #include "worker/server/http/api_error.h"
 #include "worker/server/http/json_response.h"
+#include "worker/server/replies/chat_message.h"
 
 namespace pm::server {
 namespace {
@@ -23,6 +24,7 @@ struct ChatReply {
   int64_t created = 0;
   bool with_ids = false, with_usage = false, with_logprobs = false;
   std::shared_ptr<OutputProcessor> output;
+  std::shared_ptr<std::vector<ChatMessage>> messages;  ///< of the choices
 
   json envelope(const char* object) const {
     return {{"id", "chatcmpl-" + id},
@@ -37,7 +39,7 @@ struct ChatReply {
   json choice_json(size_t index, const char* name, const json& content, size_t from, bool last) const {
     const Choice& choice = output->choices()[index];
     json made = {{"index", index}, {name, content}, {"logprobs", nullptr}, {"finish_reason", nullptr}};
-    if (last) made["finish_reason"] = choice.finish();
+    if (last) made["finish_reason"] = (*messages)[index].finish_reason(choice.finish());
     if (with_logprobs && from < choice.tokens().size())
       made["logprobs"] = chat_logprobs(context.tokenizer, choice, from);
     if (with_ids) made["token_ids"] = choice.ids(from);
@@ -47,13 +49,14 @@ struct ChatReply {
 
 http::Response full_response(const ChatReply& chat, const RoutedRequest& call) {
   OutputProcessor& output = *chat.output;
-  std::vector<std::string> texts(output.choices().size());
-  if (!run_to_completion(output, call, [&](size_t choice, const std::string& text) { texts[choice] += text; }))
+  std::vector<ChatMessage>& messages = *chat.messages;
+  if (!run_to_completion(output, call, [&](size_t choice, const std::string& text) {
+        messages[choice].add(text, !output.choices()[choice].finish().empty());
+      }))
     return client_gone_response();
   json body = chat.envelope("chat.completion");
-  for (size_t i = 0; i < texts.size(); ++i)
-    body["choices"].push_back(
-        chat.choice_json(i, "message", {{"role", "assistant"}, {"content", texts[i]}, {"refusal", nullptr}}, 0, true));
+  for (size_t i = 0; i < messages.size(); ++i)
+    body["choices"].push_back(chat.choice_json(i, "message", messages[i].to_json(), 0, true));
   body["usage"] = usage_json(output);
   return json_response(body);
 }
@@ -76,9 +79,12 @@ StreamFormat stream_format(const ChatReply& chat) {
   format.on_text = [chat, emit, sent = std::make_shared<std::vector<size_t>>(chat.output->choices().size())](
                        const StreamFormat::Send& send, size_t i, const std::string& text) {
     const Choice& choice = chat.output->choices()[i];
-    if (!text.empty() || ((chat.with_ids || chat.with_logprobs) && (*sent)[i] < choice.tokens().size())) {
+    std::vector<json> deltas = (*chat.messages)[i].add(text, !choice.finish().empty());
+    if (deltas.empty() && (chat.with_ids || chat.with_logprobs) && (*sent)[i] < choice.tokens().size())
+      deltas.push_back({{"content", ""}});
+    for (const json& delta : deltas) {  // the first has the tokens of all
       const size_t from = std::exchange((*sent)[i], choice.tokens().size());
-      if (!emit(send, chat.choice_json(i, "delta", {{"content", text}}, from, false))) return false;
+      if (!emit(send, chat.choice_json(i, "delta", delta, from, false))) return false;
     }
     return choice.finish().empty() ||
            emit(send, chat.choice_json(i, "delta", json::object(), choice.tokens().size(), true));
@@ -93,9 +99,13 @@ StreamFormat stream_format(const ChatReply& chat) {
   return format;
 }
 
-/// Renders the conversation and returns its token ids. The template writes the special tokens, so the tokenizer adds
-/// none.
-std::vector<int32_t> render_prompt(const ServerContext& context, const ChatRequest& request) {
+struct RenderedPrompt {
+  std::string text;
+  std::vector<int32_t> ids;
+};
+
+/// Renders the conversation. The template writes the special tokens, so the tokenizer adds none.
+RenderedPrompt render_prompt(const ServerContext& context, const ChatRequest& request) {
   if (!context.tokenizer)
     throw ApiError(400, "no_tokenizer",
                    "this model's folder has no tokenizer that is served; send token ids to POST /v1/completions");
@@ -106,10 +116,25 @@ std::vector<int32_t> render_prompt(const ServerContext& context, const ChatReque
                    "Send the whole prompt as text to POST /v1/completions, or add the template to the model's folder "
                    "and restart the server");
   const std::string now = "{\"now\":" + std::to_string(context.unix_time()) + ",";
-  auto ids = context.tokenizer->encode(context.chat_template->render(now + request.conversation.substr(1)), false);
-  if (ids.empty())
+  RenderedPrompt prompt{.text = context.chat_template->render(now + request.conversation.substr(1)), .ids = {}};
+  prompt.ids = context.tokenizer->encode(prompt.text, false);
+  if (prompt.ids.empty())
     throw ApiError(400, "invalid_value", "messages has 0 tokens; at least one token is required", "messages");
-  return ids;
+  return prompt;
+}
+
+/// Returns the messages of the choices, which have read the prompt.
+std::vector<ChatMessage> begin_messages(const ServerContext& context, const ChatRequest& request,
+                                        const std::string& prompt) {
+  const auto make_id = [&context] { return tool_call_id(context.random()); };
+  const std::string tools = request.tools.tools.dump();
+  std::vector<ChatMessage> messages;
+  for (int64_t i = 0; i < request.n; ++i) {
+    std::optional<ReplyParser> parser;
+    if (context.replies) parser = context.replies->begin(prompt, tools, request.tools.calls);
+    messages.emplace_back(std::move(parser), make_id, !request.tools.parallel);
+  }
+  return messages;
 }
 
 }  // namespace
@@ -118,13 +143,19 @@ http::Response create_chat_completion(const ServerContext& context, const Routed
   const auto arrived = steady_clock::now();
   auto admitted = context.admit();
   refuse_unless_served(context, call);
-  const ChatRequest request = parse_chat(call.request.body, context.names);
+  ChatRequest request = parse_chat(call.request.body, context.names);
   const engine::SamplingParams sampling =
       make_sampling(request.params, context.defaults.config.sampling, context.random(), context.tokenizer);
   const LengthLimits length{.field = "max_completion_tokens",
                             .max_new_tokens = request.params.values.get(&engine::GenerationConfig::max_new_tokens)};
   const engine::SearchParams search{.num_return_sequences = request.n};
-  auto requests = make_engine_requests(context, call.request.id, {{render_prompt(context, request), {}}}, "messages",
+  RenderedPrompt prompt = render_prompt(context, request);
+  const bool is_reasoning =
+      context.replies && context.replies->begin(prompt.text, "", request.tools.calls).is_reasoning();
+  request.params.constraint =
+      reply_constraint(context, request.tools, request.params.constraint, prompt.text, is_reasoning);
+  auto messages = begin_messages(context, request, prompt.text);
+  auto requests = make_engine_requests(context, call.request.id, {{std::move(prompt.ids), {}}}, "messages",
                                        request.params, sampling, search, length, request.logprobs);
   ChatReply chat{.context = context,
                  .id = call.request.id,
@@ -132,9 +163,11 @@ http::Response create_chat_completion(const ServerContext& context, const Routed
                  .with_ids = request.return_token_ids,
                  .with_usage = request.include_usage,
                  .with_logprobs = request.logprobs >= 0,
-                 .output = {}};
+                 .output = {},
+                 .messages = std::make_shared<std::vector<ChatMessage>>(std::move(messages))};
   chat.output = std::make_shared<OutputProcessor>(context, std::move(requests), request.params.stop, call.access,
                                                   std::move(admitted), arrived);
+  if (context.replies) chat.output->mark_special_tokens();
   if (!request.stream) return full_response(chat, call);
   return event_stream(context, call, chat.output, stream_format(chat));
 }

@@ -13,7 +13,7 @@ namespace {
 using nlohmann::json;
 using nlohmann::ordered_json;  // a template sees keys in the order of the request
 
-constexpr size_t max_messages = 2048, max_tools = 512;
+constexpr size_t max_messages = 2048;
 constexpr std::array chat_roles{"system", "developer", "user", "assistant", "tool"};
 
 std::string parse_part(const json& part, const std::string& field) {
@@ -93,25 +93,6 @@ void read_messages(Fields& fields, ordered_json& ordered) {
     read_message((*messages)[i], ordered["messages"][i], "messages[" + std::to_string(i) + "]");
 }
 
-/// Passes the tools to the template. A tool call cannot be demanded, so tool_choice is auto or none.
-void read_tools(Fields& fields, const ordered_json& ordered, ordered_json& conversation) {
-  if (const auto* tools = fields.find("tools")) {
-    const bool objects = tools->is_array() &&
-                         std::all_of(tools->begin(), tools->end(), [](const json& tool) { return tool.is_object(); });
-    if (!objects || tools->size() > max_tools)
-      throw bad_field("tools", json_excerpt(*tools), "an array of at most " + std::to_string(max_tools) + " objects");
-    if (!tools->empty()) conversation["tools"] = ordered["tools"];
-  }
-  if (const auto* choice = fields.find("tool_choice")) {
-    if (*choice != "auto" && *choice != "none")
-      throw bad_field("tool_choice", json_excerpt(*choice),
-                      "\"auto\" or \"none\": a call cannot be demanded, and calls come back as text");
-    if (*choice == "none") conversation.erase("tools");
-  }
-  fields.boolean("parallel_tool_calls");  // accepted and ignored: calls are not parsed
-  for (const char* name : {"functions", "function_call"}) fields.only(name, nullptr);
-}
-
 /// Reads the fields that the template gets beside messages.
 void read_template_fields(Fields& fields, const ordered_json& ordered, ordered_json& conversation) {
   const bool continues = fields.boolean("continue_final_message").value_or(false);
@@ -164,7 +145,8 @@ ChatRequest parse_chat(std::string_view body, const ServedNames& names) {
   ChatRequest request;
   read_messages(fields, ordered);
   conversation["messages"] = std::move(ordered["messages"]);
-  read_tools(fields, ordered, conversation);
+  request.tools = read_tool_choice(fields, ordered);
+  if (!request.tools.tools.empty()) conversation["tools"] = request.tools.tools;
   read_template_fields(fields, ordered, conversation);
   read_max_tokens(fields, "max_tokens", request.params);
   read_max_tokens(fields, "max_completion_tokens", request.params);

@@ -5,12 +5,14 @@
 #include <string_view>
 
 #include "worker/server/generation/generation_params.h"
+#include "worker/server/replies/tool_choice.h"
 
 namespace pm::server {
 
 struct ChatRequest {
   std::string conversation;  ///< JSON for ChatTemplate::render, without the current time
   GenerationParams params;
+  ToolChoice tools;
   int64_t n = 1;
   int64_t logprobs = -1;  ///< number of alternatives per token; -1: no log-probabilities
   bool stream = false, include_usage = false;

@@ -244,15 +244,42 @@ Operation describe_completion(const ServerContext& context) {
                     openai_reply("text_completion", choice), {{"prompt", "Once upon a time"}, {"max_tokens", 4}});
 }
 
+namespace {
+
+json tool_choice_schema() {
+  const json function = schema::object({{"type", schema::constant("function"), true},
+                                        {"function", schema::object({{"name", text_schema, true}}), true}});
+  const json allowed = schema::object(
+      {{"mode", schema::one_of({"auto", "required"}), true}, {"tools", schema::list(function, 1), true}});
+  return schema::any(
+      {schema::one_of({"auto", "none", "required"}), function,
+       schema::object({{"type", schema::constant("allowed_tools"), true}, {"allowed_tools", allowed, true}})});
+}
+
+/// The message of a reply: its content is null where it only calls tools.
+json reply_message_schema() {
+  const json function = schema::object({{"name", text_schema, true}, {"arguments", text_schema, true}});
+  const json call = schema::object(
+      {{"id", text_schema, true}, {"type", schema::constant("function"), true}, {"function", function, true}});
+  return schema::object({{"role", schema::constant("assistant"), true},
+                         {"content", schema::or_null(text_schema), true},
+                         {"refusal", null_schema, true},
+                         {"reasoning", text_schema},
+                         {"reasoning_content", text_schema},
+                         {"tool_calls", schema::list(call, 1)}});
+}
+
+}  // namespace
+
 Operation describe_chat_completion(const ServerContext& context) {
   schema::Properties own = openai_properties(context);
   const json objects = schema::list(schema::open_object());
   append(own,
          {{"messages", schema::list(message_schema(), 1, 2048), true},
-          {"tools",
-           schema::list(schema::open_object(), 0, 512, "Passed to the chat template; tool calls are returned as text")},
-          {"tool_choice", schema::one_of({"auto", "none"})},
-          {"parallel_tool_calls", schema::boolean("Has no effect")},
+          {"tools", schema::list(schema::open_object(), 0, 512,
+                                 "Functions that the model may call, given to its chat template")},
+          {"tool_choice", tool_choice_schema()},
+          {"parallel_tool_calls", schema::boolean("false: one call at most")},
           {"continue_final_message", schema::boolean("Continue the last message instead of adding one")},
           {"add_generation_prompt", schema::boolean("Default true")},
           {"chat_template_kwargs", schema::open_object("Variables of the chat template")},
@@ -278,12 +305,11 @@ Operation describe_chat_completion(const ServerContext& context) {
                                      {"bytes", bytes, true},
                                      {"top_logprobs", schema::list(other), true}});
   const json logprobs = schema::object({{"content", schema::list(token), true}, {"refusal", null_schema, true}});
-  const json message = schema::object(
-      {{"role", schema::constant("assistant"), true}, {"content", text_schema, true}, {"refusal", null_schema, true}});
+  const json finish = schema::one_of({"stop", "length", "tool_calls"});
   const json choice = schema::object({{"index", count_schema, true},
-                                      {"message", message, true},
+                                      {"message", reply_message_schema(), true},
                                       {"logprobs", schema::or_null(logprobs), true},
-                                      {"finish_reason", finish_schema(), true}});
+                                      {"finish_reason", finish, true}});
   return generating("Chat completions, compatible with OpenAI's API; needs a chat template in the model's folder", own,
                     openai_reply("chat.completion", choice),
                     {{"messages", {{{"role", "user"}, {"content", "Hi"}}}}, {"max_tokens", 4}});

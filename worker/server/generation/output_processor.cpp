@@ -31,7 +31,7 @@ size_t characters_of(std::string_view text) {
 
 Choice::Choice(const Tokenizer* tokenizer, std::span<const int32_t> before, std::vector<std::string> stops,
                size_t request)
-    : stops_(std::move(stops)), request_(request) {
+    : tokenizer_(tokenizer), stops_(std::move(stops)), request_(request) {
   if (tokenizer) detokenizer_.emplace(*tokenizer, before);
 }
 
@@ -52,6 +52,8 @@ std::string Choice::take(const engine::Event& event) {
     if (!detokenizer_ || end_token) continue;
     tokens_.back().text = detokenizer_->push(event.tokens[i].id);
     characters_ += characters_of(tokens_.back().text);
+    completed_ += tokens_.back().text.size();
+    if (marks_special_) note_special(event.tokens[i].id);
     shown += stops_.push(tokens_.back().text);
   }
   if (ended && detokenizer_) shown += stops_.push(detokenizer_->flush()) + stops_.flush();
@@ -60,7 +62,33 @@ std::string Choice::take(const engine::Event& event) {
   else if (ended)
     finish_ = event.finish == Finish::Stop ? "stop" : "length";
   score_ = event.score;
-  return shown;
+  return with_special(std::move(shown));
+}
+
+/// Notes the text of a special token, which decoding skips.
+void Choice::note_special(int32_t id) {
+  if (tokenizer_->decode({&id, 1}, false).empty() || !tokenizer_->decode({&id, 1}).empty()) return;
+  special_.emplace_back(completed_,
+                        ReplyParser::special_mark + tokenizer_->id_to_token(id) + ReplyParser::special_mark);
+}
+
+/// Returns `shown` with the special tokens that stand in it. Text that a stop string may begin with is held back, and
+/// the tokens behind it are too.
+std::string Choice::with_special(std::string shown) {
+  if (special_.empty()) {
+    shown_ += shown.size();
+    return shown;
+  }
+  std::string all;
+  size_t used = 0, taken = 0;
+  for (; taken < special_.size() && special_[taken].first <= shown_ + shown.size(); ++taken) {
+    const size_t before = special_[taken].first - shown_;
+    all += shown.substr(used, before - used) + special_[taken].second;
+    used = before;
+  }
+  special_.erase(special_.begin(), special_.begin() + static_cast<ptrdiff_t>(taken));
+  shown_ += shown.size();
+  return all + shown.substr(used);
 }
 
 OutputProcessor::OutputProcessor(const ServerContext& context, std::vector<engine::Request> requests,

@@ -23,6 +23,8 @@ class Choice {
   };
   /// `before` holds the ids that the text continues; `request` is the index of the prompt.
   Choice(const Tokenizer* tokenizer, std::span<const int32_t> before, std::vector<std::string> stops, size_t request);
+  /// From now on the text has special tokens too, each between two ReplyParser::special_mark.
+  void mark_special_tokens() { marks_special_ = true; }
   /// Returns the text that `event` makes available; empty once the sequence has finished.
   std::string take(const engine::Event& event);
   /// The finish reason: "stop", "length", or "" while the sequence runs.
@@ -35,8 +37,16 @@ class Choice {
   std::optional<Generation::Time> last;    ///< time of its last token
 
  private:
+  void note_special(int32_t id);
+  std::string with_special(std::string shown);
+
+  const Tokenizer* tokenizer_;
   std::optional<Detokenizer> detokenizer_;
   StopMatcher stops_;
+  bool marks_special_ = false;
+  /// Special tokens that are not in the text yet, with the number of bytes before each.
+  std::vector<std::pair<size_t, std::string>> special_;
+  size_t completed_ = 0, shown_ = 0;  ///< bytes that tokens have completed, and those that take() has returned
   std::vector<EmittedToken> tokens_;
   std::string finish_;
   size_t request_ = 0, characters_ = 0;
@@ -62,6 +72,10 @@ class OutputProcessor {
            std::chrono::milliseconds stream_write_timeout = {});
 
   const std::vector<Choice>& choices() const { return choices_; }
+  /// The texts of all choices have special tokens too (Choice::mark_special_tokens).
+  void mark_special_tokens() {
+    for (Choice& choice : choices_) choice.mark_special_tokens();
+  }
   const std::vector<int32_t>& prompt(const Choice& choice) const { return prompts_[choice.request()]; }
   /// The passages that were found for the choice's prompt; nullptr where there are none, or not yet.
   const std::shared_ptr<const std::vector<engine::RetrievedPassage>>& passages(const Choice& choice) const {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "worker/server/generation/constraint.h"
+#include "worker/server/replies/constraint.h"
 
 #include <algorithm>
 

@@ -19,6 +19,7 @@
 #include "worker/server/serving/served_names.h"
 #include "worker/tokenizer/chat_template.h"
 #include "worker/tokenizer/entity_tokenizer.h"
+#include "worker/tokenizer/reply_form.h"
 #include "worker/tokenizer/tokenizer.h"
 
 namespace pm::server {
@@ -50,6 +51,7 @@ struct ServerContext {
   std::chrono::milliseconds stream_write_timeout{10'000};
   size_t max_batch_tokens = step_tokens;              ///< of a batch of several rows: the token budget of a step
   const EntityTokenizer* entity_tokenizer = nullptr;  ///< of texts with entities; nullptr: there is none
+  const ReplyForm* replies = nullptr;                 ///< how replies of chats are parsed; nullptr: they are content
 };
 
 /// Throws ApiError 404 when the model does not serve the route of the call; the message lists the routes that it

@@ -88,17 +88,55 @@ TEST(Chat, WithoutALimitTheAnswerMayFillTheContextWindow) {
   EXPECT_THAT(refusal(served, {{"max_completion_tokens", 60}}, "max_completion_tokens"), HasSubstr("at most 43"));
 }
 
-TEST(Chat, ToolsReachTheTemplateAndAToolCallCannotBeDemanded) {
+TEST(Chat, ToolsReachTheTemplate) {
   ApiTestServer served;
   const json tools = json::array({{{"type", "function"}, {"function", {{"name", "f"}}}}});
   post_ok(served, {{"messages", user("a")}, {"tools", tools}, {"tool_choice", "auto"}, {"max_tokens", 1}});
   EXPECT_EQ(prompt_of(served), "<user>a</>T1<assistant>");
   post_ok(served, {{"messages", user("a")}, {"tools", tools}, {"tool_choice", "none"}, {"max_tokens", 1}});
   EXPECT_EQ(prompt_of(served), "<user>a</><assistant>");
-  EXPECT_THAT(refusal(served, {{"tools", tools}, {"tool_choice", "required"}}, "tool_choice"),
-              HasSubstr("cannot be demanded"));
-  refusal(served, {{"tools", tools}, {"tool_choice", {{"type", "function"}, {"function", {{"name", "f"}}}}}},
-          "tool_choice");
+}
+
+TEST(Chat, AToolCallIsNotDemandedOfAModelWithoutAFormOfCalls) {
+  ApiTestServer served;
+  const json tools = json::array({{{"type", "function"}, {"function", {{"name", "f"}}}}});
+  const json named = {{"type", "function"}, {"function", {{"name", "f"}}}};
+  for (const json& choice : {json("required"), named})
+    EXPECT_THAT(refusal(served, {{"tools", tools}, {"tool_choice", choice}}, "tool_choice"),
+                HasSubstr("says how it writes calls"));
+  EXPECT_THAT(refusal(served, {{"tool_choice", "required"}}, "tool_choice"), HasSubstr("tools is missing"));
+  EXPECT_THAT(refusal(served, {{"tools", tools}, {"tool_choice", "any"}}, "tool_choice"), HasSubstr("required"));
+  json other = named;
+  other["function"]["name"] = "g";
+  EXPECT_THAT(refusal(served, {{"tools", tools}, {"tool_choice", other}}, "tool_choice"), HasSubstr("one of tools"));
+}
+
+/// Serves a model whose replies have this response template.
+ApiTestServer served_with_template(const json& response_template) {
+  TempFolder folder;
+  std::ofstream(folder.path() / "tokenizer_config.json") << json{{"response_template", response_template}};
+  std::string problem;
+  const auto replies = ReplyForm::find(folder.path(), "", &problem);
+  return ApiTestServer({}, [&](auto& options) { options.replies = replies; });
+}
+
+TEST(Chat, RepliesAreParsedWholeAndStreamed) {
+  // the fake engine repeats the prompt, which is the reply here
+  const json call = {
+      {"open", "<user>"}, {"close", "</>"}, {"content", "json"}, {"transform", {{"function", "{content}"}}}};
+  const ApiTestServer served = served_with_template({{"start_anchor", "<assistant>"},
+                                                     {"fields",
+                                                      {{"reasoning", {{"open", "<system>"}, {"close", "</>"}}},
+                                                       {"tool_calls", call},
+                                                       {"content", {{"close", "<assistant>"}}}}}});
+  const json body = {
+      {"messages", json::array({says("system", "Hm"), says("user", R"({"name": "f", "arguments": {"a": 1}})")})},
+      {"tools", json::array({{{"type", "function"}, {"function", {{"name", "f"}}}}})},
+      {"max_tokens", 57}};
+  const json choice = post_ok(served, body)["choices"][0];
+  EXPECT_EQ(choice["message"]["reasoning"], "Hm") << choice;
+  EXPECT_EQ(choice["message"]["reasoning_content"], "Hm");
+  EXPECT_EQ(choice["message"]["tool_calls"][0]["function"], (json{{"name", "f"}, {"arguments", R"({"a": 1})"}}));
 }
 
 TEST(Chat, FieldsThatOpenAisClientSendsBackAreAccepted) {
