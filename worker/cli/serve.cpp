@@ -42,7 +42,7 @@ struct ServeOptions : ModelOptions {
   int port = http_port, admin_port = pm::admin_port, drain_seconds = 60;
   std::string rendezvous;
   int64_t max_queue = 256;
-  bool no_page = false;
+  bool no_page = false, strict_requests = false;
 };
 
 /// Runs one token or image through all ranks, which verifies that the replica works before it becomes ready.
@@ -149,6 +149,7 @@ int lead(const ServeOptions& options, const Setup& setup, engine::RankGroup& gro
   if (entity_tokenizer) api.entity_tokenizer = &*entity_tokenizer;
   api.status_table = status_table;
   api.page = !options.no_page;
+  api.strict_requests = options.strict_requests;
   api.metric_names = server::metric_names_of(options.metrics_names).value();
   api.capacity = {options.max_concurrency, options.max_queue};
   if (!options.api_keys_folder.empty()) api.keys = std::make_shared<server::ApiKeys>(options.api_keys_folder);
@@ -280,6 +281,9 @@ void add_serve(CLI::App& app, Program& program) {
       ->capture_default_str()
       ->check(CLI::IsMember({"own", "vllm", "both"}));
   subcommand->add_flag("--no-page", options->no_page, "Answer / with JSON to browsers too, not with a page");
+  subcommand->add_flag("--strict-requests", options->strict_requests,
+                       "Refuse the unknown fields of requests in the forms of OpenAI and Anthropic instead of ignoring "
+                       "them");
   subcommand->add_option(flag::max_queue.name, options->max_queue, "Maximum requests in the waiting queue")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);

@@ -35,6 +35,10 @@
 #include "worker/server/tasks/similarity.h"
 #include "worker/server/tasks/text_rows.h"
 #include "worker/server/tasks/tokenize.h"
+#include "worker/server/wire/messages.h"
+#include "worker/server/wire/messages_form.h"
+#include "worker/server/wire/response_store.h"
+#include "worker/server/wire/responses.h"
 
 #include "base/log.h"
 
@@ -114,6 +118,7 @@ struct ApiServer::Impl {
   InFlightCounter open;                              ///< requests that use the model
   std::counting_semaphore<> decoders{max_decoders};  ///< limits images and audio that are decoded concurrently
   RequestMetrics metrics;
+  ResponseStore responses;
   ServerContext context;
   Router router;
   std::string document, page;  ///< /openapi.json and /docs
@@ -144,7 +149,9 @@ ApiServer::Impl::Impl(ApiOptions o, engine::Engine& e, const Tokenizer* tokenize
               options.http.limits.write,
               static_cast<size_t>(plan.step_tokens),
               options.entity_tokenizer,
-              options.replies ? &*options.replies : nullptr},
+              options.replies ? &*options.replies : nullptr,
+              options.strict_requests,
+              &responses},
       http(with_gate(options.http), hexadecimal(options.random()),
            [this](const http::Request& request) { return answer(request); }) {
   add_routes();
@@ -161,6 +168,15 @@ void ApiServer::Impl::add_routes() {
   router.add("GET", "/v1/models/*", [this](const RoutedRequest& call) { return model(call); }, describe_model());
   asks("/v1/completions", create_completion, describe_completion(context));
   asks("/v1/chat/completions", create_chat_completion, describe_chat_completion(context));
+  asks("/v1/messages", create_message, describe_message(context));
+  asks("/v1/messages/count_tokens", count_message_tokens, describe_message_tokens(context));
+  asks("/v1/responses", create_response, describe_response(context));
+  router.add(
+      "GET", "/v1/responses/*", [this](const RoutedRequest& call) { return get_response(context, call); },
+      describe_get_response());
+  router.add(
+      "DELETE", "/v1/responses/*", [this](const RoutedRequest& call) { return delete_response(context, call); },
+      describe_delete_response());
   asks("/generate", generate, describe_generate(context));
   router.add(
       "GET", "/generate_text/*", [this](const RoutedRequest& call) { return generate_text(context, call); },
@@ -203,17 +219,22 @@ void ApiServer::Impl::add_routes() {
   page = openapi_page(openapi);
 }
 
-/// Adds the check of API keys, which runs before a body is read.
+/// Adds the forms of errors, and the check of API keys, which runs before a body is read.
 http::Options ApiServer::Impl::with_gate(http::Options http) {
+  http.shape_error = [](const ApiError& error, const http::Request& request, http::Response& response) {
+    if (!is_messages_path(request.path)) return;
+    response.body = messages_error_body(error, request.id);
+    response.headers.emplace_back("request-id", request.id);
+  };
   if (!options.keys) return http;
   http.gate = [this](const http::Request& request) -> std::optional<ApiError> {
     if (is_public_path(request.path) || asks_page(request)) return std::nullopt;
-    const std::string given = request.header("authorization");
-    if (options.keys->allow(given)) return std::nullopt;
-    const ApiError error =
-        given.empty()
-            ? ApiError(401, "missing_api_key", "an API key is needed: send it as \"Authorization: Bearer KEY\"")
-            : ApiError(401, "invalid_api_key", "the API key is unknown, or not sent as \"Authorization: Bearer KEY\"");
+    const std::string given = request.header("authorization"), key = request.header("x-api-key");
+    if (options.keys->allow(given) || (!key.empty() && options.keys->allow("Bearer " + key))) return std::nullopt;
+    const std::string forms = "\"Authorization: Bearer KEY\" or \"x-api-key: KEY\"";
+    const ApiError error = given.empty() && key.empty()
+                               ? ApiError(401, "missing_api_key", "an API key is needed: send it as " + forms)
+                               : ApiError(401, "invalid_api_key", "the API key is unknown, or not sent as " + forms);
     metrics.rejected(error.code);
     log(request, {}, error.status, steady_clock::now());
     return error;

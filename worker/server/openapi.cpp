@@ -43,6 +43,9 @@ json headers(int status) {
   if (status == 429 || status == 503)
     all["Retry-After"] = {{"description", "Seconds"}, {"schema", {{"type", "integer"}, {"minimum", 1}}}};
   if (status == 401) all["WWW-Authenticate"] = {{"description", "Bearer"}, {"schema", {{"type", "string"}}}};
+  if (status == 200)
+    all["x-ignored-fields"] = {{"description", "Names of unknown fields of the request, which had no effect"},
+                               {"schema", {{"type", "string"}}}};
   return all;
 }
 
@@ -84,9 +87,10 @@ json operation_json(const Router::Route& route, const ApiInfo& info) {
   if (info.keys && !is_public_path(route.path)) statuses.insert(401);
   for (int status : statuses) {
     if (made["responses"].contains(std::to_string(status))) continue;
-    made["responses"][std::to_string(status)] = {{"description", meaning_of(status)},
-                                                 {"headers", headers(status)},
-                                                 {"content", content({{"$ref", "#/components/schemas/Error"}}, {})}};
+    made["responses"][std::to_string(status)] = {
+        {"description", meaning_of(status)},
+        {"headers", headers(status)},
+        {"content", content({{"$ref", std::string("#/components/schemas/") + own.error_schema}}, {})}};
   }
   for (const auto& [status, reply] : own.other_replies)
     made["responses"][std::to_string(status)] = {
@@ -95,27 +99,48 @@ json operation_json(const Router::Route& route, const ApiInfo& info) {
   return made;
 }
 
-json components(const ApiInfo& info) {
+/// The schemas of errors that the operations refer to. Anthropic's form has fewer types.
+json error_schemas(const Router& router, const Capabilities& can, const schema::Property& code) {
+  const schema::Property message{"message", schema::text("Error message"), true},
+      param{"param", schema::or_null(schema::text("Invalid field")), true},
+      id{"request_id", schema::text("Also in the header x-request-id and in the server's log"), true};
+  const json error =
+      schema::object({message,
+                      {"type",
+                       schema::one_of({"invalid_request_error", "authentication_error", "not_found_error",
+                                       "rate_limit_error", "service_unavailable_error", "server_error"}),
+                       true},
+                      param,
+                      code,
+                      id});
+  json made = {{"Error", schema::object({{"error", error, true}})}};
+  for (const auto& route : router.routes()) {
+    const std::string name = route.operation.error_schema;
+    if (made.contains(name) || !can.serves(route.path)) continue;
+    const json type = schema::one_of({"invalid_request_error", "authentication_error", "not_found_error",
+                                      "request_too_large", "rate_limit_error", "overloaded_error", "api_error"});
+    made[name] = schema::object({{"type", schema::constant("error"), true},
+                                 {"error", schema::object({message, {"type", type, true}, param, code}), true},
+                                 id});
+  }
+  return made;
+}
+
+json components(const Router& router, const Capabilities& can, const ApiInfo& info) {
   json codes = json::array();
   std::string meanings = "Stable error code:";
   for (const ErrorCode& code : error_codes()) {
     codes.push_back(code.code);
     meanings += std::string("\n- `") + code.code + "`: " + code.meaning;
   }
-  const json error =
-      schema::object({{"message", schema::text("Error message"), true},
-                      {"type",
-                       schema::one_of({"invalid_request_error", "authentication_error", "not_found_error",
-                                       "rate_limit_error", "service_unavailable_error", "server_error"}),
-                       true},
-                      {"param", schema::or_null(schema::text("Invalid field")), true},
-                      {"code", {{"type", "string"}, {"enum", codes}, {"description", meanings}}, true},
-                      {"request_id", schema::text("Also in the header x-request-id and in the server's log"), true}});
+  const schema::Property code{"code", {{"type", "string"}, {"enum", codes}, {"description", meanings}}, true};
   json made = {
-      {"schemas", {{"Error", schema::object({{"error", error, true}})}}},
+      {"schemas", error_schemas(router, can, code)},
       {"headers",
        {{"RequestId", {{"description", "The server's id of this request"}, {"schema", {{"type", "string"}}}}}}}};
-  if (info.keys) made["securitySchemes"] = {{"key", {{"type", "http"}, {"scheme", "bearer"}}}};
+  if (info.keys)
+    made["securitySchemes"] = {{"key", {{"type", "http"}, {"scheme", "bearer"}}},
+                               {"header", {{"type", "apiKey"}, {"in", "header"}, {"name", "x-api-key"}}}};
   return made;
 }
 
@@ -165,7 +190,8 @@ json openapi_document(const Router& router, const Capabilities& can, const ApiIn
   }
   const std::string limits =
       "Bodies are at most " + std::to_string(info.payload_limit) +
-      " bytes of JSON nested at most 16 levels. Any reply may also be 405 (another method), "
+      " bytes of JSON nested at most 16 levels, 512 on the routes of OpenAI and Anthropic that generate. Any reply may "
+      "also be 405 (another method), "
       "408 (sent too slowly), 414 or 431 (target or headers too long), all with the body of Error.";
   json document = {{"openapi", "3.1.0"},
                    {"info",
@@ -175,8 +201,8 @@ json openapi_document(const Router& router, const Capabilities& can, const ApiIn
                                          std::string(to_string(can.task)) + ". " + limits}}},
                    {"servers", json::array({json{{"url", "/"}}})},
                    {"paths", paths},
-                   {"components", components(info)}};
-  if (info.keys) document["security"] = json::array({json{{"key", json::array()}}});
+                   {"components", components(router, can, info)}};
+  if (info.keys) document["security"] = json::array({json{{"key", json::array()}}, json{{"header", json::array()}}});
   return document;
 }
 

@@ -10,6 +10,7 @@
 #include "worker/server/http/api_error.h"
 #include "worker/server/http/json_response.h"
 #include "worker/server/replies/chat_message.h"
+#include "worker/server/serving/unknown_fields.h"
 
 namespace pm::server {
 namespace {
@@ -23,6 +24,7 @@ struct ChatReply {
   std::string id;
   int64_t created = 0;
   bool with_ids = false, with_usage = false, with_logprobs = false;
+  std::shared_ptr<ChatForm> form;  ///< absent: OpenAI's chat completions
   std::shared_ptr<OutputProcessor> output;
   std::shared_ptr<std::vector<ChatMessage>> messages;  ///< of the choices
 
@@ -40,6 +42,7 @@ struct ChatReply {
     const Choice& choice = output->choices()[index];
     json made = {{"index", index}, {name, content}, {"logprobs", nullptr}, {"finish_reason", nullptr}};
     if (last) made["finish_reason"] = (*messages)[index].finish_reason(choice.finish());
+    if (last && form) made["stop_reason"] = choice.stopped_by_text() ? json(choice.stop_text()) : json(nullptr);
     if (with_logprobs && from < choice.tokens().size())
       made["logprobs"] = chat_logprobs(context.tokenizer, choice, from);
     if (with_ids) made["token_ids"] = choice.ids(from);
@@ -58,11 +61,15 @@ http::Response full_response(const ChatReply& chat, const RoutedRequest& call) {
   for (size_t i = 0; i < messages.size(); ++i)
     body["choices"].push_back(chat.choice_json(i, "message", messages[i].to_json(), 0, true));
   body["usage"] = usage_json(output);
-  return json_response(body);
+  if (!chat.form) return json_response(body);
+  http::Response response;
+  response.body = chat.form->reply(body);
+  return response;
 }
 
 StreamFormat stream_format(const ChatReply& chat) {
   StreamFormat format;
+  format.form = chat.form;
   const auto emit = [chat](const StreamFormat::Send& send, const json& choice) {
     json body = chat.envelope("chat.completion.chunk");
     body["choices"].push_back(choice);
@@ -137,17 +144,18 @@ std::vector<ChatMessage> begin_messages(const ServerContext& context, const Chat
   return messages;
 }
 
-}  // namespace
-
-http::Response create_chat_completion(const ServerContext& context, const RoutedRequest& call) {
+/// Answers the chat completion `body`; `form` may be absent.
+http::Response answer(const ServerContext& context, const RoutedRequest& call, std::string_view body,
+                      UnknownFields& unknown, std::shared_ptr<ChatForm> form) {
   const auto arrived = steady_clock::now();
   auto admitted = context.admit();
   refuse_unless_served(context, call);
-  ChatRequest request = parse_chat(call.request.body, context.names);
+  ChatRequest request = parse_chat(body, context.names, unknown);
   const engine::SamplingParams sampling =
       make_sampling(request.params, context.defaults.config.sampling, context.random(), context.tokenizer);
-  const LengthLimits length{.field = "max_completion_tokens",
-                            .max_new_tokens = request.params.values.get(&engine::GenerationConfig::max_new_tokens)};
+  const auto requested = request.params.values.get(&engine::GenerationConfig::max_new_tokens);
+  LengthLimits length{.field = "max_completion_tokens"};
+  (form ? length.default_max_new_tokens : length.max_new_tokens) = requested;
   const engine::SearchParams search{.num_return_sequences = request.n};
   RenderedPrompt prompt = render_prompt(context, request);
   const bool is_reasoning =
@@ -163,13 +171,35 @@ http::Response create_chat_completion(const ServerContext& context, const Routed
                  .with_ids = request.return_token_ids,
                  .with_usage = request.include_usage,
                  .with_logprobs = request.logprobs >= 0,
+                 .form = std::move(form),
                  .output = {},
                  .messages = std::make_shared<std::vector<ChatMessage>>(std::move(messages))};
   chat.output = std::make_shared<OutputProcessor>(context, std::move(requests), request.params.stop, call.access,
                                                   std::move(admitted), arrived);
   if (context.replies) chat.output->mark_special_tokens();
+  if (chat.form) chat.form->begin(chat.output->prompt_tokens());
   if (!request.stream) return full_response(chat, call);
   return event_stream(context, call, chat.output, stream_format(chat));
+}
+
+}  // namespace
+
+http::Response create_chat_completion(const ServerContext& context, const RoutedRequest& call) {
+  UnknownFields unknown(context.strict_requests);
+  http::Response response = answer(context, call, call.request.body, unknown, nullptr);
+  unknown.report(call, response);
+  return response;
+}
+
+http::Response complete_chat(const ServerContext& context, const RoutedRequest& call, std::string_view body,
+                             std::shared_ptr<ChatForm> form) {
+  UnknownFields none(true);
+  return answer(context, call, body, none, std::move(form));
+}
+
+int64_t count_chat_tokens(const ServerContext& context, std::string_view body) {
+  UnknownFields none(true);
+  return static_cast<int64_t>(render_prompt(context, parse_chat(body, context.names, none)).ids.size());
 }
 
 }  // namespace pm::server

@@ -16,7 +16,7 @@ using nlohmann::ordered_json;  // a template sees keys in the order of the reque
 constexpr size_t max_messages = 2048;
 constexpr std::array chat_roles{"system", "developer", "user", "assistant", "tool"};
 
-std::string parse_part(const json& part, const std::string& field) {
+std::string parse_part(const json& part, const std::string& field, UnknownFields& unknown) {
   if (!part.is_object()) throw bad_field(field, json_excerpt(part), "an object of type \"text\"");
   Fields fields(part, field);
   const auto type = fields.text("type");
@@ -25,17 +25,17 @@ std::string parse_part(const json& part, const std::string& field) {
                     "\"text\"; this route takes no images, sounds or files");
   const auto text = fields.text("text");
   if (!text) throw ApiError(400, "missing_field", field + ".text is missing", field + ".text");
-  fields.refuse_others();
+  unknown.take(fields);
   return *text;
 }
 
-std::string parse_content(const json& content, const std::string& field) {
+std::string parse_content(const json& content, const std::string& field, UnknownFields& unknown) {
   if (content.is_string()) return content;
   if (!content.is_array())
     throw bad_field(field, json_excerpt(content), "a text, or an array of parts {\"type\": \"text\", \"text\": ...}");
   std::string text;
   for (size_t i = 0; i < content.size(); ++i)
-    text += (i == 0 ? "" : "\n") + parse_part(content[i], field + "[" + std::to_string(i) + "]");
+    text += (i == 0 ? "" : "\n") + parse_part(content[i], field + "[" + std::to_string(i) + "]", unknown);
   return text;
 }
 
@@ -53,7 +53,7 @@ void parse_arguments(ordered_json& calls, const std::string& field) {
 }
 
 /// Validates `message` and turns `ordered`, the same message with its keys in order, into what the template reads.
-void read_message(const json& message, ordered_json& ordered, const std::string& field) {
+void read_message(const json& message, ordered_json& ordered, const std::string& field, UnknownFields& unknown) {
   if (!message.is_object()) throw bad_field(field, json_excerpt(message), "an object with role and content");
   Fields fields(message, field);
   const auto role = fields.text("role");
@@ -65,7 +65,7 @@ void read_message(const json& message, ordered_json& ordered, const std::string&
   const auto* content = fields.find("content");
   const auto* calls = fields.find("tool_calls");
   if (content)
-    ordered["content"] = parse_content(*content, field + ".content");
+    ordered["content"] = parse_content(*content, field + ".content", unknown);
   else if (*role != "assistant" || !calls)
     throw ApiError(400, "missing_field",
                    field + ".content is missing; only an assistant message with tool_calls may omit it",
@@ -78,10 +78,11 @@ void read_message(const json& message, ordered_json& ordered, const std::string&
     if (value && !value->empty()) throw bad_field(field + "." + name, json_excerpt(*value), "null");
     ordered.erase(name);
   }
-  fields.refuse_others();
+  unknown.take(fields);
+  for (const std::string& name : fields.unread()) ordered.erase(name);
 }
 
-void read_messages(Fields& fields, ordered_json& ordered) {
+void read_messages(Fields& fields, ordered_json& ordered, UnknownFields& unknown) {
   const auto* messages = fields.find("messages");
   if (!messages)
     throw ApiError(400, "missing_field", "messages is missing; allowed: an array of {\"role\", \"content\"}",
@@ -90,7 +91,7 @@ void read_messages(Fields& fields, ordered_json& ordered) {
     throw bad_field("messages", json_excerpt(*messages),
                     "an array of 1 to " + std::to_string(max_messages) + " messages");
   for (size_t i = 0; i < messages->size(); ++i)
-    read_message((*messages)[i], ordered["messages"][i], "messages[" + std::to_string(i) + "]");
+    read_message((*messages)[i], ordered["messages"][i], "messages[" + std::to_string(i) + "]", unknown);
 }
 
 /// Reads the fields that the template gets beside messages.
@@ -138,26 +139,26 @@ void read_unused_fields(Fields& fields) {
 
 }  // namespace
 
-ChatRequest parse_chat(std::string_view body, const ServedNames& names) {
+ChatRequest parse_chat(std::string_view body, const ServedNames& names, UnknownFields& unknown) {
   const json object = parse_object(body, max_generation_depth);
   ordered_json ordered = ordered_json::parse(body), conversation = ordered_json::object();
   Fields fields(object);
   ChatRequest request;
-  read_messages(fields, ordered);
+  read_messages(fields, ordered, unknown);
   conversation["messages"] = std::move(ordered["messages"]);
   request.tools = read_tool_choice(fields, ordered);
   if (!request.tools.tools.empty()) conversation["tools"] = request.tools.tools;
   read_template_fields(fields, ordered, conversation);
   read_max_tokens(fields, "max_tokens", request.params);
   read_max_tokens(fields, "max_completion_tokens", request.params);
-  const OpenAiFields read = read_openai(fields, body, names, request.params);
+  const OpenAiFields read = read_openai(fields, body, names, request.params, unknown);
   request.n = read.n;
   request.stream = read.stream;
   request.include_usage = read.include_usage;
   read_logprobs(fields, request);
   read_unused_fields(fields);
   request.return_token_ids = fields.boolean("return_token_ids").value_or(false);
-  fields.refuse_others();
+  unknown.take(fields);
   conversation["developer_is_system"] = true;
   request.conversation = conversation.dump();
   return request;

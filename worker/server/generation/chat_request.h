@@ -6,6 +6,7 @@
 
 #include "worker/server/generation/generation_params.h"
 #include "worker/server/replies/tool_choice.h"
+#include "worker/server/serving/unknown_fields.h"
 
 namespace pm::server {
 
@@ -22,6 +23,7 @@ struct ChatRequest {
 /// Each message has a role (system, developer, user, assistant, tool) and content. The content is a text, or parts of
 /// type "text", which are joined by line feeds. OpenAI sends the arguments of a tool call as a string of JSON; it is
 /// parsed, because templates expect an object. Throws ApiError: 400 that names the field, 404 for another model's name.
-ChatRequest parse_chat(std::string_view body, const ServedNames&);
+/// Unknown fields, also of messages, reach neither the engine nor the template.
+ChatRequest parse_chat(std::string_view body, const ServedNames&, UnknownFields&);
 
 }  // namespace pm::server

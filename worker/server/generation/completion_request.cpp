@@ -9,12 +9,31 @@ using engine::Dialect;
 using engine::ParameterGroup;
 using nlohmann::json;
 
+std::span<const UnsupportedField> unsupported_fields() {
+  static constexpr UnsupportedField fields[] = {
+      {"guided_json", "send structured_outputs.json"},
+      {"guided_regex", "send structured_outputs.regex"},
+      {"guided_choice", "send structured_outputs.choice"},
+      {"guided_grammar", "send structured_outputs.grammar"},
+      {"grammar", "send structured_outputs.grammar"},
+      {"json_schema", "send response_format, or structured_outputs.json"},
+      {"allowed_token_ids", "bad_words_ids bans tokens"},
+      {"logits_processors", "bad_words bans words"},
+      {"prompt_logprobs", "logprobs are those of the answer"},
+      {"stop_token_ids", "stop ends an answer before a text"},
+      {"truncate_prompt_tokens", "shorten the prompt"},
+      {"use_beam_search", "POST /generate has num_beams"},
+  };
+  return fields;
+}
+
 void read_max_tokens(Fields& fields, const std::string& name, GenerationParams& params) {
   read_parameter(fields, name, engine::parameter_of(&engine::GenerationConfig::max_new_tokens), Dialect::OpenAi,
                  params);
 }
 
-OpenAiFields read_openai(Fields& fields, std::string_view body, const ServedNames& names, GenerationParams& params) {
+OpenAiFields read_openai(Fields& fields, std::string_view body, const ServedNames& names, GenerationParams& params,
+                         UnknownFields& unknown) {
   OpenAiFields read;
   read_common(fields, Dialect::OpenAi, params);
   read_group(fields, ParameterGroup::Mode, Dialect::OpenAi, params);
@@ -32,15 +51,20 @@ OpenAiFields read_openai(Fields& fields, std::string_view body, const ServedName
     Fields inner(*options, "stream_options");
     read.include_usage = inner.boolean("include_usage").value_or(false);
     inner.boolean("include_obfuscation");  // OpenAI pads events against traffic analysis; accepted and ignored here
-    inner.refuse_others();
+    unknown.take(inner);
   }
   fields.only("logit_bias", json::object());
+  for (const UnsupportedField& one : unsupported_fields())
+    if (const auto* value = fields.find(one.name))
+      throw ApiError(400, "invalid_value",
+                     std::string(one.name) + " is " + json_excerpt(*value) + "; it is not supported: " + one.advice,
+                     one.name);
   fields.boolean("include_usage");  // Kthena's router sets it; an answer that is not streamed always has its usage
   read_model(fields, names);
   return read;
 }
 
-CompletionRequest parse_completion(std::string_view body, const ServedNames& names) {
+CompletionRequest parse_completion(std::string_view body, const ServedNames& names, UnknownFields& unknown) {
   const json object = parse_object(body, max_generation_depth);
   Fields fields(object);
   CompletionRequest request;
@@ -52,7 +76,7 @@ CompletionRequest parse_completion(std::string_view body, const ServedNames& nam
         "prompt");
   request.prompts = parse_prompts(*prompt, "prompt");
   read_max_tokens(fields, "max_tokens", request.params);
-  const OpenAiFields read = read_openai(fields, body, names, request.params);
+  const OpenAiFields read = read_openai(fields, body, names, request.params, unknown);
   request.n = read.n;
   request.stream = read.stream;
   request.include_usage = read.include_usage;
@@ -72,7 +96,7 @@ CompletionRequest parse_completion(std::string_view body, const ServedNames& nam
                    "echo");
   fields.only("suffix", nullptr);
   request.return_token_ids = fields.boolean("return_token_ids").value_or(false);
-  fields.refuse_others();
+  unknown.take(fields);
   return request;
 }
 

@@ -2,11 +2,13 @@
 // Parses and validates the body of POST /v1/completions.
 #pragma once
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "worker/server/generation/generation_params.h"
+#include "worker/server/serving/unknown_fields.h"
 
 namespace pm::server {
 
@@ -21,10 +23,18 @@ struct CompletionRequest {
 };
 
 /// Throws ApiError: 400 that names the field, 404 for another model's name.
-CompletionRequest parse_completion(std::string_view body, const ServedNames&);
+CompletionRequest parse_completion(std::string_view body, const ServedNames&, UnknownFields&);
 
 /// Reads max_new_tokens under one of OpenAI's names for it. Throws ApiError 400.
 void read_max_tokens(Fields&, const std::string& name, GenerationParams&);
+
+/// A field of other servers that would change the answer, and what to send instead.
+struct UnsupportedField {
+  const char* name;
+  const char* advice;
+};
+/// Returns those fields of completions and chat completions. They are refused by name, never ignored.
+std::span<const UnsupportedField> unsupported_fields();
 
 /// The fields that completions and chat completions share and that GenerationParams does not hold.
 struct OpenAiFields {
@@ -33,7 +43,7 @@ struct OpenAiFields {
 };
 /// Reads the fields that completions and chat completions share: the model's name, the sampling parameters, n, stop,
 /// stream, stream_options, response_format and structured_outputs. `body` is the request's text. Throws ApiError 400
-/// that names the field.
-OpenAiFields read_openai(Fields&, std::string_view body, const ServedNames&, GenerationParams&);
+/// that names the field; unsupported_fields() are refused.
+OpenAiFields read_openai(Fields&, std::string_view body, const ServedNames&, GenerationParams&, UnknownFields&);
 
 }  // namespace pm::server

@@ -116,7 +116,8 @@ http::Response create_completion(const ServerContext& context, const RoutedReque
   const auto arrived = steady_clock::now();
   auto admitted = context.admit();
   refuse_unless_served(context, call);
-  const CompletionRequest request = parse_completion(call.request.body, context.names);
+  UnknownFields unknown(context.strict_requests);
+  const CompletionRequest request = parse_completion(call.request.body, context.names, unknown);
   const engine::SamplingParams sampling =
       make_sampling(request.params, context.defaults.config.sampling, context.random(), context.tokenizer);
   const LengthLimits length{.field = "max_tokens",
@@ -136,8 +137,10 @@ http::Response create_completion(const ServerContext& context, const RoutedReque
   if (request.echo) completion.echoes = echo_texts(context, request.prompts);
   completion.output = std::make_shared<OutputProcessor>(context, std::move(requests), request.params.stop, call.access,
                                                         std::move(admitted), arrived);
-  if (!request.stream) return full_response(completion, call);
-  return event_stream(context, call, completion.output, stream_format(completion));
+  http::Response response = request.stream ? event_stream(context, call, completion.output, stream_format(completion))
+                                           : full_response(completion, call);
+  unknown.report(call, response);
+  return response;
 }
 
 }  // namespace pm::server

@@ -33,15 +33,22 @@ http::Response event_stream(const ServerContext& context, const RoutedRequest& c
   response.content_type = "text/event-stream; charset=utf-8";
   response.stream = [output = std::move(output), format = std::move(format), id = call.request.id,
                      stream_write_timeout = context.stream_write_timeout](http::Stream& stream) {
-    const StreamFormat::Send send = [&](const json& body) { return stream.write("data: " + dump(body) + "\n\n"); };
+    const auto& form = format.form;
+    const StreamFormat::Send send = [&](const json& body) {
+      return stream.write(form ? form->events(body) : "data: " + dump(body) + "\n\n");
+    };
     try {
       if (format.on_start && !format.on_start(send)) return;
       const auto on_text = [&](size_t choice, const std::string& text) { return format.on_text(send, choice, text); };
       if (!output->run(on_text, [&] { return stream.client_gone(); }, stream_write_timeout)) return;
       if (format.on_end && !format.on_end(send)) return;
-      if (format.send_done) stream.write("data: [DONE]\n\n");
+      if (form)
+        stream.write(form->end());
+      else if (format.send_done)
+        stream.write("data: [DONE]\n\n");
     } catch (const std::exception& exception) {
-      stream.write("data: " + error_body(as_api_error(exception), id) + "\n\n");
+      const ApiError error = as_api_error(exception);
+      stream.write(form ? form->failure(error, id) : "data: " + error_body(error, id) + "\n\n");
     }
   };
   return response;

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "worker/server/generation/chat_form.h"
 #include "worker/server/generation/output_processor.h"
 
 namespace pm::server {
@@ -19,6 +20,7 @@ struct StreamFormat {
       on_text;                              ///< after each engine event of a choice
   std::function<bool(const Send&)> on_end;  ///< after the last token; may be absent
   bool send_done = true;                    ///< the stream ends with "[DONE]", as OpenAI's does
+  std::shared_ptr<ChatForm> form;           ///< writes the events instead; absent: a "data:" line for each body
 };
 
 /// Returns the reply that streams the events. The stream runs after the handler has returned, so the format owns what

@@ -1,18 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 // Describes the routes that generate for GET /openapi.json. The schemas mirror the parsers: read_group, read_common,
 // read_openai, parse_completion, parse_chat, parse_generate and query_object.
+#include "worker/server/generation/generation_openapi.h"
+
 #include "worker/server/generation/chat.h"
+#include "worker/server/generation/completion_request.h"
 #include "worker/server/generation/completions.h"
 #include "worker/server/generation/generate.h"
 #include "worker/server/generation/generation_params.h"
 #include "worker/server/tasks/task_request.h"
 
 namespace pm::server {
+
+using nlohmann::json;
+
+json lenient(const ServerContext& context, json object) {
+  if (!context.strict_requests) object["additionalProperties"] = true;
+  return object;
+}
+
 namespace {
 
 using engine::Dialect;
 using engine::ParameterGroup;
-using nlohmann::json;
 
 const json count_schema = schema::integer(0, INT64_MAX);
 const json text_schema = schema::text();
@@ -107,14 +117,15 @@ schema::Properties openai_properties(const ServerContext& context) {
     append(made, group_properties(group, Dialect::OpenAi));
   append(made, {{"stop", strings_schema(16, "Stop strings: the answer ends before the first of them")},
                 {"stream", schema::boolean("Stream the answer as server-sent events")},
-                {"stream_options",
-                 schema::object({{"include_usage", schema::boolean()}, {"include_obfuscation", schema::boolean()}},
-                                "Allowed only with stream: true")},
+                {"stream_options", lenient(context, schema::object({{"include_usage", schema::boolean()},
+                                                                    {"include_obfuscation", schema::boolean()}},
+                                                                   "Allowed only with stream: true"))},
                 {"include_usage", schema::boolean("Has no effect; for stream_options.include_usage see there")},
                 {"response_format", response_format_schema()},
                 {"structured_outputs", structured_outputs_schema()},
                 {"logit_bias", schema::constant(json::object())},
                 {"return_token_ids", schema::boolean("Add token_ids to each choice")}});
+  for (const UnsupportedField& one : unsupported_fields()) made.push_back({one.name, null_schema});
   append(made, model_properties(context));
   return made;
 }
@@ -139,26 +150,13 @@ json openai_reply(const char* object, json choice) {
 
 json finish_schema() { return schema::or_null(schema::one_of({"stop", "length"})); }
 
-Operation generating(std::string summary, const schema::Properties& body, json reply, json example) {
-  Operation made;
-  made.summary = std::move(summary);
-  made.body = schema::object(body);
-  made.example = std::move(example);
-  made.reply = std::move(reply);
-  json event = schema::object({{"data", schema::text("One chunk of the answer as JSON"), true}},
-                              "With stream: true, a sequence of such events");
-  event["properties"]["event"] = text_schema;
-  made.replies["text/event-stream"] = event;
-  made.error_statuses = model_error_statuses;
-  return made;
-}
-
-json message_schema() {
+json message_schema(const ServerContext& context) {
   const json empty =
       schema::any({null_schema, schema::list(json::object(), 0), {{"type", "object"}, {"maxProperties", 0}}});
   json none = empty;
   none["anyOf"][1]["maxItems"] = 0;
-  const json part = schema::object({{"type", schema::constant("text"), true}, {"text", text_schema, true}});
+  const json part =
+      lenient(context, schema::object({{"type", schema::constant("text"), true}, {"text", text_schema, true}}));
   const json call = {
       {"type", "object"}, {"required", {"function"}}, {"properties", {{"function", {{"type", "object"}}}}}};
   schema::Properties fields{{"role", schema::one_of({"system", "developer", "user", "assistant", "tool"}), true},
@@ -167,7 +165,7 @@ json message_schema() {
   for (const char* name : {"name", "tool_call_id", "reasoning_content", "reasoning", "thinking"})
     fields.push_back({name, text_schema});
   for (const char* name : {"refusal", "annotations", "audio", "function_call"}) fields.push_back({name, none});
-  return schema::object(fields);
+  return lenient(context, schema::object(fields));
 }
 
 /// The fields that parse_generate reads, without the inputs and the fields that a query string cannot set.
@@ -220,6 +218,28 @@ json generated_schema(const ServerContext& context) {
 
 }  // namespace
 
+Operation generating(std::string summary, const schema::Properties& body, json reply, json example) {
+  Operation made;
+  made.summary = std::move(summary);
+  made.body = schema::object(body);
+  made.example = std::move(example);
+  made.reply = std::move(reply);
+  json event = schema::object({{"data", schema::text("One chunk of the answer as JSON"), true}},
+                              "With stream: true, a sequence of such events");
+  event["properties"]["event"] = text_schema;
+  made.replies["text/event-stream"] = event;
+  made.error_statuses = model_error_statuses;
+  return made;
+}
+
+schema::Properties copied_properties(const ServerContext& context) {
+  schema::Properties made = common_properties(Dialect::OpenAi);
+  for (const ParameterGroup group : {ParameterGroup::Mode, ParameterGroup::Length})
+    append(made, group_properties(group, Dialect::OpenAi));
+  append(made, {model_properties(context).front()});
+  return made;
+}
+
 Operation describe_completion(const ServerContext& context) {
   schema::Properties own = openai_properties(context);
   append(own,
@@ -240,8 +260,11 @@ Operation describe_completion(const ServerContext& context) {
                                 {"logprobs", schema::or_null(logprobs), true},
                                 {"finish_reason", finish_schema(), true}});
   if (context.capabilities.retrieves) choice["properties"]["passages"] = passages_schema();
-  return generating("Completions of prompts, compatible with OpenAI's API", own,
-                    openai_reply("text_completion", choice), {{"prompt", "Once upon a time"}, {"max_tokens", 4}});
+  Operation made =
+      generating("Completions of prompts, compatible with OpenAI's API", own, openai_reply("text_completion", choice),
+                 {{"prompt", "Once upon a time"}, {"max_tokens", 4}});
+  made.body = lenient(context, std::move(made.body));
+  return made;
 }
 
 namespace {
@@ -275,7 +298,7 @@ Operation describe_chat_completion(const ServerContext& context) {
   schema::Properties own = openai_properties(context);
   const json objects = schema::list(schema::open_object());
   append(own,
-         {{"messages", schema::list(message_schema(), 1, 2048), true},
+         {{"messages", schema::list(message_schema(context), 1, 2048), true},
           {"tools", schema::list(schema::open_object(), 0, 512,
                                  "Functions that the model may call, given to its chat template")},
           {"tool_choice", tool_choice_schema()},
@@ -310,9 +333,12 @@ Operation describe_chat_completion(const ServerContext& context) {
                                       {"message", reply_message_schema(), true},
                                       {"logprobs", schema::or_null(logprobs), true},
                                       {"finish_reason", finish, true}});
-  return generating("Chat completions, compatible with OpenAI's API; needs a chat template in the model's folder", own,
-                    openai_reply("chat.completion", choice),
-                    {{"messages", {{{"role", "user"}, {"content", "Hi"}}}}, {"max_tokens", 4}});
+  Operation made =
+      generating("Chat completions, compatible with OpenAI's API; needs a chat template in the model's folder", own,
+                 openai_reply("chat.completion", choice),
+                 {{"messages", {{{"role", "user"}, {"content", "Hi"}}}}, {"max_tokens", 4}});
+  made.body = lenient(context, std::move(made.body));
+  return made;
 }
 
 Operation describe_generate(const ServerContext& context) {

@@ -30,6 +30,7 @@ class Choice {
   /// The finish reason: "stop", "length", or "" while the sequence runs.
   const std::string& finish() const { return finish_; }
   bool stopped_by_text() const { return stops_.hit(); }
+  const std::string& stop_text() const { return stops_.found(); }  ///< the stop string that ended it, or ""
   size_t request() const { return request_; }  ///< index of its prompt
   const std::vector<EmittedToken>& tokens() const { return tokens_; }
   std::vector<int32_t> ids(size_t from = 0) const;

@@ -10,7 +10,10 @@ std::string StopMatcher::push(std::string_view piece) {
   if (hit_) return {};
   pending_ += piece;
   size_t first = std::string::npos;
-  for (const auto& stop : stops_) first = std::min(first, pending_.find(stop));
+  for (const auto& stop : stops_) {
+    const size_t at = pending_.find(stop);
+    if (at < first) first = at, found_ = stop;
+  }
   if (first != std::string::npos) {
     hit_ = true;
     pending_.resize(first);

@@ -18,10 +18,12 @@ class StopMatcher {
   std::string flush();
   /// True when a stop string was found; later text is dropped.
   bool hit() const { return hit_; }
+  /// Returns the stop string that was found; "" while there is none.
+  const std::string& found() const { return found_; }
 
  private:
   std::vector<std::string> stops_;
-  std::string pending_;
+  std::string pending_, found_;
   bool hit_ = false;
 };
 

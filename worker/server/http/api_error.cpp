@@ -82,6 +82,7 @@ std::span<const ErrorCode> error_codes() {
       {"not_served", "the model does not support this route"},
       {"queue_full", "the waiting queue is full"},
       {"rank_lost", "a rank was lost; the replica restarts"},
+      {"response_not_found", "this server does not have the response"},
       {"request_timeout", "the client sent the request too slowly"},
       {"too_large", "the body or the reply is too large"},
       {"too_many_inputs", "the request has more inputs than allowed"},

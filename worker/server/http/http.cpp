@@ -293,6 +293,7 @@ Response Server::Impl::error_response(const ApiError& error, const Request& requ
   response.body = error_body(error, request.id);
   if (error.retry_after > 0) response.headers.emplace_back("Retry-After", std::to_string(error.retry_after));
   if (error.status == 401) response.headers.emplace_back("WWW-Authenticate", "Bearer");
+  if (options.shape_error) options.shape_error(error, request, response);
   return response;
 }
 

@@ -65,6 +65,8 @@ struct Options {
   std::shared_ptr<Tls> tls;             ///< absent: plain HTTP
   /// Called before a request body is read; a returned error refuses the request. Called on any thread of the server.
   std::function<std::optional<ApiError>(const Request&)> gate;
+  /// Changes the reply with an error, where a path has another form of errors. Called on any thread of the server.
+  std::function<void(const ApiError&, const Request&, Response&)> shape_error;
 };
 
 /// An HTTP/1.1 server with optional TLS. It sets TCP_NODELAY, does not share its port, adds an id to every reply, and

@@ -107,9 +107,15 @@ void Fields::only(const std::string& name, const nlohmann::json& value) {
     reader_.wrong(reader_.path(name), *found, value.is_null() ? "null" : value.dump() + " or null");
 }
 
+std::vector<std::string> Fields::unread() const {
+  std::vector<std::string> names;
+  for (const auto& [name, value] : object_.items())
+    if (std::find(known_.begin(), known_.end(), name) == known_.end()) names.push_back(name);
+  return names;
+}
+
 void Fields::refuse_others() const {
-  for (const auto& [name, value] : object_.items()) {
-    if (std::find(known_.begin(), known_.end(), name) != known_.end()) continue;
+  for (const std::string& name : unread()) {
     std::string allowed;
     for (const auto& known : known_) allowed += (allowed.empty() ? "" : ", ") + known;
     const std::string field = reader_.path(name.substr(0, 60)), near = nearest_name(name, known_);

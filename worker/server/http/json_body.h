@@ -13,7 +13,7 @@
 namespace pm::server {
 
 /// Levels of JSON in a body, and in one of a route that takes schemas.
-constexpr int max_depth = 16, max_generation_depth = 64;
+constexpr int max_depth = 16, max_generation_depth = 512;
 
 /// Parses a JSON object of at most `depth` levels. Throws ApiError 400 with the position of a syntax error.
 nlohmann::json parse_object(std::string_view body, int depth = max_depth);
@@ -44,6 +44,10 @@ class Fields {
   std::optional<std::string> text(const std::string& name);
   /// Reads a field for which one value only is supported; any other throws ApiError 400.
   void only(const std::string& name, const nlohmann::json& value);
+  /// Returns the names of the fields that were not read.
+  std::vector<std::string> unread() const;
+  /// Returns a field's name in messages: "stream_options.include_usage".
+  std::string path(const std::string& name) const { return reader_.path(name); }
   /// Throws ApiError 400 that names the first field that was not read, and all known fields.
   void refuse_others() const;
 

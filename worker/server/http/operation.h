@@ -21,7 +21,8 @@ struct Operation {
   std::map<std::string, nlohmann::json> replies;  ///< schemas of replies by other content types
   std::map<int, nlohmann::json>
       other_replies;  ///< schemas of JSON replies of other statuses that are not errors, such as /health's 503
-  std::vector<int> error_statuses;  ///< error statuses in addition to those that every route has
+  const char* error_schema = "Error";  ///< the component that describes the body of errors
+  std::vector<int> error_statuses;     ///< error statuses in addition to those that every route has
 };
 
 /// The error statuses of routes that run the model on a JSON body.

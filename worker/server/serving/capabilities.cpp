@@ -265,8 +265,9 @@ bool Capabilities::serves(const std::string& route) const {
   const bool answers = task == policy::Task::Generate && !captions_images() && !writes_speech(),
              generates = answers || also_generates;
   if (route == "/forward") return true;
-  if (route == "/v1/chat/completions" && retrieves) return false;  // a conversation is no question
-  if (route == "/v1/completions" || route == "/v1/chat/completions" || route == "/generate_text/*") return generates;
+  if (route == "/v1/chat/completions") return generates && !retrieves;  // a conversation is no question
+  if (route.starts_with("/v1/messages") || route.starts_with("/v1/responses")) return serves("/v1/chat/completions");
+  if (route == "/v1/completions" || route == "/generate_text/*") return generates;
   if (route == "/generate") return generates || captions_images();
   if (route == "/v1/audio/transcriptions") return task == policy::Task::Transcribe || writes_speech();
   if (route == "/v1/audio/classifications") return task == policy::Task::ClassifyAudio;
@@ -291,11 +292,30 @@ bool Capabilities::serves(const std::string& route) const {
 
 std::vector<std::string> Capabilities::routes() const {
   std::vector<std::string> all;
-  for (const char* route :
-       {"POST /v1/completions", "POST /v1/chat/completions", "POST /generate", "GET /generate_text/*",
-        "POST /v1/embeddings", "POST /embed", "POST /v1/audio/transcriptions", "POST /v1/audio/classifications",
-        "POST /classify", "POST /detect", "POST /segment", "POST /fill-mask", "POST /question-answering",
-        "POST /similarity", "POST /rerank", "POST /v1/rerank", "POST /forward", "POST /tokenize", "POST /detokenize"}) {
+  for (const char* route : {"POST /v1/completions",
+                            "POST /v1/chat/completions",
+                            "POST /v1/messages",
+                            "POST /v1/messages/count_tokens",
+                            "POST /v1/responses",
+                            "GET /v1/responses/*",
+                            "DELETE /v1/responses/*",
+                            "POST /generate",
+                            "GET /generate_text/*",
+                            "POST /v1/embeddings",
+                            "POST /embed",
+                            "POST /v1/audio/transcriptions",
+                            "POST /v1/audio/classifications",
+                            "POST /classify",
+                            "POST /detect",
+                            "POST /segment",
+                            "POST /fill-mask",
+                            "POST /question-answering",
+                            "POST /similarity",
+                            "POST /rerank",
+                            "POST /v1/rerank",
+                            "POST /forward",
+                            "POST /tokenize",
+                            "POST /detokenize"}) {
     const std::string text = route;
     if (serves(text.substr(text.find(' ') + 1))) all.push_back(text);
   }

@@ -25,6 +25,7 @@
 namespace pm::server {
 
 struct GenerationDefaults;
+class ResponseStore;
 
 /// The state that all routes share. Everything that it refers to outlives every request.
 struct ServerContext {
@@ -52,6 +53,8 @@ struct ServerContext {
   size_t max_batch_tokens = step_tokens;              ///< of a batch of several rows: the token budget of a step
   const EntityTokenizer* entity_tokenizer = nullptr;  ///< of texts with entities; nullptr: there is none
   const ReplyForm* replies = nullptr;                 ///< how replies of chats are parsed; nullptr: they are content
+  bool strict_requests = false;                       ///< unknown fields are refused where they would be ignored
+  ResponseStore* responses = nullptr;                 ///< of POST /v1/responses; servers have one
 };
 
 /// Throws ApiError 404 when the model does not serve the route of the call; the message lists the routes that it

@@ -75,7 +75,8 @@ std::vector<Kind> kinds() {
 }
 
 struct Documented : testing::TestWithParam<size_t> {
-  Documented() : kind(kinds()[GetParam()]), tasked(kind.can) {
+  Documented()
+      : kind(kinds()[GetParam()]), tasked(kind.can, true, [](auto& options) { options.strict_requests = true; }) {
     tasked.engine.answer_forward(
         outputs_of(kind.can.task, kind.name == std::string("next-sentence")
                                       ? 2
@@ -110,19 +111,21 @@ struct Documented : testing::TestWithParam<size_t> {
 
 TEST_P(Documented, RoutesAreThoseThatTheModelServes) {
   const std::string known = json::parse(tasked.client().Get("/nothing")->body)["error"]["message"];
-  const std::regex route(R"((GET|POST) (/[^ ,]*))");
+  const std::regex route(R"((GET|POST|DELETE) (/[^ ,]*))");
   std::set<std::string> served, documented;
   for (auto found = std::sregex_iterator(known.begin(), known.end(), route); found != std::sregex_iterator(); ++found) {
     const std::string method = (*found)[1], path = (*found)[2];
-    const auto answer =
-        method == "POST" ? tasked.client().Post(path, "{}", "application/json") : tasked.client().Get(path);
+    const auto answer = method == "POST"     ? tasked.client().Post(path, "{}", "application/json")
+                        : method == "DELETE" ? tasked.client().Delete(path)
+                                             : tasked.client().Get(path);
     const bool refused = answer->status == 404 && json::parse(answer->body)["error"]["code"] == "not_served";
     if (!refused) served.insert(method + " " + std::regex_replace(path, std::regex(R"(\*)"), ""));
   }
   for (const auto& [path, methods] : document["paths"].items())
     for (const auto& [method, operation] : methods.items()) {
       EXPECT_FALSE(operation["summary"].get<std::string>().empty()) << path;
-      documented.insert((method == "post" ? "POST " : "GET ") + path.substr(0, path.find('{')));
+      const std::string name = method == "post" ? "POST " : method == "delete" ? "DELETE " : "GET ";
+      documented.insert(name + path.substr(0, path.find('{')));
     }
   EXPECT_EQ(served, documented);
   for (const std::string own : json::parse(tasked.client().Get("/")->body)["routes"])

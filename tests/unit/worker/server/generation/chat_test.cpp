@@ -188,10 +188,8 @@ TEST(Chat, UnsupportedFieldsAreRefusedByName) {
   refusal(served, {{"messages", json::array({{{"content", "a"}}})}}, "messages[0].role");
   refusal(served, {{"messages", user(json::array({{{"type", "image_url"}, {"image_url", {{"url", "x"}}}}}))}},
           "messages[0].content[0].type");
-  refusal(served, {{"messages", json::array({{{"role", "user"}, {"content", "a"}, {"mood", 1}}})}}, "messages[0].mood");
   refusal(served, {{"continue_final_message", true}, {"add_generation_prompt", true}}, "continue_final_message");
-  EXPECT_THAT(refusal(served, {{"max_completion_token", 5}}, "max_completion_token"),
-              HasSubstr("the nearest is max_completion_tokens;"));
+  refusal(served, {{"guided_json", json::object()}}, "guided_json");
   error_of(post(served, {{"model", "gpt-4"}, {"messages", user("a")}}), 404);
   EXPECT_EQ(post_ok(served, {{"messages", user("a")},
                              {"max_tokens", 1},
@@ -202,6 +200,33 @@ TEST(Chat, UnsupportedFieldsAreRefusedByName) {
                              {"metadata", {{"a", "b"}}},
                              {"service_tier", "auto"}})["object"],
             "chat.completion");
+}
+
+TEST(Chat, UnknownFieldsAreIgnoredAndNamedInAHeader) {
+  ApiTestServer served;
+  const json part = {{"type", "text"}, {"text", "a"}, {"cache_control", {{"type", "ephemeral"}}}};
+  for (const bool stream : {false, true}) {
+    const json message = {{"role", "user"}, {"content", json::array({part})}, {"mood", "!"}, {"\r\nx: y", 1}};
+    const auto result =
+        post(served, {{"messages", json::array({message})}, {"max_tokens", 1}, {"stream", stream}, {"plugins", 1}});
+    ASSERT_EQ(result->status, 200) << result->body;
+    EXPECT_EQ(result->get_header_value("x-ignored-fields"),
+              "messages[0].content[0].cache_control, messages[0].__x__y, messages[0].mood, plugins");
+    EXPECT_EQ(prompt_of(served), "<user>a</><assistant>");
+  }
+  EXPECT_FALSE(post(served, {{"messages", user("a")}, {"max_tokens", 1}})->has_header("x-ignored-fields"));
+  json many = {{"messages", user("a")}, {"max_tokens", 1}};
+  for (int i = 10; i < 40; ++i) many["field" + std::to_string(i) + std::string(100, 'x')] = 1;
+  const std::string header = post(served, many)->get_header_value("x-ignored-fields");
+  EXPECT_LT(header.size(), 1100u);
+  EXPECT_THAT(header, AllOf(HasSubstr("field25"), testing::Not(HasSubstr("field26")), testing::EndsWith(", ...")));
+}
+
+TEST(Chat, AStrictServerRefusesUnknownFields) {
+  ApiTestServer served({}, [](auto& options) { options.strict_requests = true; });
+  refusal(served, {{"messages", json::array({{{"role", "user"}, {"content", "a"}, {"mood", 1}}})}}, "messages[0].mood");
+  EXPECT_THAT(refusal(served, {{"max_completion_token", 5}}, "max_completion_token"),
+              HasSubstr("the nearest is max_completion_tokens;"));
 }
 
 TEST(Chat, LogprobsCarryTokensAndTheirBytes) {

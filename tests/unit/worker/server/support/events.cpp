@@ -17,4 +17,19 @@ std::vector<std::string> events_of(const std::string& body) {
   return events;
 }
 
+std::vector<nlohmann::json> named_events_of(const std::string& body) {
+  std::vector<nlohmann::json> events;
+  for (size_t at = 0; at < body.size();) {
+    const size_t data = body.find("\ndata: ", at), end = body.find("\n\n", at);
+    if (body.compare(at, 7, "event: ") != 0 || data == body.npos || end == body.npos) {
+      ADD_FAILURE() << body.substr(at, 100);
+      break;
+    }
+    events.push_back(nlohmann::json::parse(body.substr(data + 7, end - data - 7)));
+    EXPECT_EQ(events.back()["type"], body.substr(at + 7, data - at - 7));
+    at = end + 2;
+  }
+  return events;
+}
+
 }  // namespace pm::test

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// Serves POST /v1/responses of OpenAI's API by chat completions, and what this server remembers of them.
+#pragma once
+#include "worker/server/serving/server_context.h"
+
+namespace pm::server {
+
+/// Throws as create_chat_completion, with the names of the fields of responses, and ApiError 400 for a
+/// previous_response_id that this server does not have.
+http::Response create_response(const ServerContext&, const RoutedRequest&);
+/// GET and DELETE /v1/responses/{id}. Throw ApiError 404.
+http::Response get_response(const ServerContext&, const RoutedRequest&);
+http::Response delete_response(const ServerContext&, const RoutedRequest&);
+
+/// Describe the routes for GET /openapi.json.
+Operation describe_response(const ServerContext&);
+Operation describe_get_response();
+Operation describe_delete_response();
+
+}  // namespace pm::server

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+// Describes the routes of the Responses API for GET /openapi.json. The schemas mirror parse_responses() and
+// read_input_items().
+#include "worker/server/generation/generation_openapi.h"
+#include "worker/server/wire/responses.h"
+#include "worker/server/wire/responses_request.h"
+
+namespace pm::server {
+namespace {
+
+using nlohmann::json;
+
+const json count_schema = schema::integer(0, INT64_MAX);
+const json text_schema = schema::text();
+const json null_schema = {{"type", "null"}};
+const json any_schema = json::object();
+
+void append(schema::Properties& to, const schema::Properties& more) { to.insert(to.end(), more.begin(), more.end()); }
+
+json parts_schema(const ServerContext& context, std::vector<std::string> types) {
+  schema::Properties fields{{"type", schema::one_of(types), true}, {"text", text_schema, true}};
+  for (const char* name : {"annotations", "logprobs", "prompt_cache_breakpoint"}) fields.push_back({name, any_schema});
+  return schema::list(lenient(context, schema::object(fields)), 0, max_items);
+}
+
+json item_schema(const ServerContext& context, const char* type, const schema::Properties& fields) {
+  schema::Properties all{{"type", schema::constant(type), std::string_view(type) != "message"},
+                         {"id", text_schema},
+                         {"status", text_schema}};
+  append(all, fields);
+  return lenient(context, schema::object(all));
+}
+
+json input_schema(const ServerContext& context) {
+  const auto message = [&](std::vector<std::string> roles, std::vector<json> content) {
+    content.push_back(text_schema);
+    return item_schema(context, "message",
+                       {{"role", schema::one_of(roles), true},
+                        {"content", schema::any(std::move(content)), true},
+                        {"phase", text_schema}});
+  };
+  const json refusal =
+      lenient(context, schema::object({{"type", schema::constant("refusal"), true}, {"refusal", text_schema, true}}));
+  const json call = item_schema(context, "function_call",
+                                {{"call_id", text_schema, true},
+                                 {"name", text_schema, true},
+                                 {"arguments", text_schema, true},
+                                 {"async", any_schema},
+                                 {"caller", any_schema},
+                                 {"namespace", any_schema}});
+  const json output =
+      item_schema(context, "function_call_output",
+                  {{"call_id", text_schema, true},
+                   {"output", schema::any({text_schema, parts_schema(context, {"input_text", "text"})}), true},
+                   {"name", any_schema},
+                   {"caller", any_schema},
+                   {"namespace", any_schema}});
+  const json reasoning = item_schema(context, "reasoning",
+                                     {{"content", parts_schema(context, {"reasoning_text"})},
+                                      {"summary", parts_schema(context, {"summary_text"})},
+                                      {"encrypted_content", text_schema}});
+  const json items = schema::any(
+      {message({"user", "system", "developer"}, {parts_schema(context, {"input_text", "text"})}),
+       message({"assistant"}, {parts_schema(context, {"output_text", "text"}), schema::list(refusal, 0, max_items)}),
+       call, output, reasoning});
+  return schema::any({text_schema, schema::list(items, 1, max_items)});
+}
+
+json tool_schema(const ServerContext& context) {
+  schema::Properties fields{{"type", schema::constant("function"), true},
+                            {"name", text_schema, true},
+                            {"description", text_schema},
+                            {"parameters", schema::open_object("JSON Schema of the arguments")},
+                            {"strict", schema::boolean()}};
+  for (const char* name : {"allowed_callers", "defer_loading", "output_schema"}) fields.push_back({name, any_schema});
+  return lenient(context, schema::object(fields));
+}
+
+json text_config_schema(const ServerContext& context) {
+  const json schema_format = schema::object({{"type", schema::constant("json_schema"), true},
+                                             {"name", text_schema, true},
+                                             {"schema", schema::open_object("At most 128 KiB"), true},
+                                             {"description", text_schema},
+                                             {"strict", schema::boolean("Has no effect: a schema is always held")}});
+  const json format =
+      schema::any({schema::object({{"type", schema::one_of({"text", "json_object"}), true}}), schema_format});
+  return lenient(context,
+                 schema::object({{"format", format}, {"verbosity", schema::text("A variable of the template")}}));
+}
+
+json reasoning_config_schema(const ServerContext& context) {
+  schema::Properties fields{{"effort", schema::text("reasoning_effort of the template; none turns thinking off")}};
+  for (const char* name : {"summary", "generate_summary", "context", "mode"})
+    fields.push_back({name, schema::text("Has no effect")});
+  return lenient(context, schema::object(fields));
+}
+
+/// The fields that ResponsesReader reads.
+schema::Properties responses_properties(const ServerContext& context) {
+  schema::Properties all = copied_properties(context);
+  json metadata = schema::open_object("Returned as it is");
+  metadata["maxProperties"] = max_metadata;
+  append(all, {{"input", input_schema(context), true},
+               {"instructions", text_schema},
+               {"previous_response_id", schema::text("A response that this server has stored")},
+               {"store", schema::boolean("Remember the response; default true")},
+               {"tools", schema::list(tool_schema(context), 0, 512)},
+               {"tool_choice", schema::one_of({"auto", "none"})},
+               {"parallel_tool_calls", schema::boolean()},
+               {"max_output_tokens", schema::integer(1, INT64_MAX, "What the window does not hold is cut")},
+               {"text", text_config_schema(context)},
+               {"reasoning", reasoning_config_schema(context)},
+               {"include", schema::list(text_schema, 0, 64, "message.output_text.logprobs adds log-probabilities")},
+               {"top_logprobs", schema::integer(0, 20, "Number of alternatives per token")},
+               {"stream", schema::boolean("Stream the response as server-sent events")},
+               {"stream_options", lenient(context, schema::object({{"include_obfuscation", schema::boolean()}}))},
+               {"truncation", schema::one_of({"disabled", "auto"}, "An input that is too long is refused")},
+               {"metadata", metadata},
+               {"max_tool_calls", schema::integer(0, INT64_MAX, "Has no effect")},
+               {"background", schema::constant(false)}});
+  for (const char* name : {"user", "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "service_tier"})
+    all.push_back({name, schema::text("Has no effect")});
+  for (const char* name : {"conversation", "prompt", "moderation"}) all.push_back({name, null_schema});
+  return all;
+}
+
+/// The response object. Fields that repeat the request are not described again.
+json response_schema() {
+  json made = schema::object({{"id", text_schema, true},
+                              {"object", schema::constant("response"), true},
+                              {"created_at", count_schema, true},
+                              {"status", schema::one_of({"completed", "incomplete"}), true},
+                              {"model", text_schema, true},
+                              {"output", schema::list(schema::open_object()), true},
+                              {"error", null_schema, true},
+                              {"incomplete_details", schema::or_null(schema::open_object()), true},
+                              {"usage", schema::open_object(), true}});
+  made["additionalProperties"] = true;
+  return made;
+}
+
+Operation of_stored(const char* summary, json reply) {
+  Operation made;
+  made.summary = summary;
+  made.path_parameter = "response_id";
+  made.reply = std::move(reply);
+  made.error_statuses = {400, 404};
+  return made;
+}
+
+}  // namespace
+
+Operation describe_response(const ServerContext& context) {
+  Operation made =
+      generating("Responses, compatible with OpenAI's API; needs a chat template in the model's folder",
+                 responses_properties(context), response_schema(), {{"input", "Hi"}, {"max_output_tokens", 4}});
+  made.body = lenient(context, std::move(made.body));
+  return made;
+}
+
+Operation describe_get_response() { return of_stored("A response that this server has stored", response_schema()); }
+
+Operation describe_delete_response() {
+  return of_stored("Forgets a response", schema::object({{"id", text_schema, true},
+                                                         {"object", schema::constant("response"), true},
+                                                         {"deleted", schema::constant(true), true}}));
+}
+
+}  // namespace pm::server

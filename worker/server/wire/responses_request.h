@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// Translates the body of OpenAI's POST /v1/responses into that of a chat completion.
+#pragma once
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "worker/server/serving/unknown_fields.h"
+#include "worker/server/wire/field_names.h"
+
+namespace pm::server {
+
+constexpr size_t max_items = 2048, max_metadata = 16;
+
+struct ResponsesRequest {
+  std::string chat;                     ///< body of POST /v1/chat/completions
+  nlohmann::ordered_json conversation;  ///< its messages without the instructions, which the next request continues
+  nlohmann::ordered_json settings;      ///< fields of the request that the response repeats
+  bool store = true;
+};
+
+/// Returns the messages of an earlier response. Throws ApiError 400 where there is none.
+using PreviousMessages = std::function<nlohmann::ordered_json(const std::string& id)>;
+
+/// Translates the request. The items of one turn of the assistant, which are reasoning, messages and calls, become one
+/// message. Throws ApiError 400 that names the field.
+ResponsesRequest parse_responses(std::string_view body, const PreviousMessages&, UnknownFields&);
+
+/// The client's names of fields of the chat completion.
+std::span<const FieldName> responses_field_names();
+
+}  // namespace pm::server
