@@ -26,6 +26,9 @@
 #include "worker/server/tasks/rerank.h"
 #include "worker/server/tasks/similarity.h"
 #include "worker/server/tasks/tokenize.h"
+#include "worker/server/wire/messages.h"
+#include "worker/server/wire/response_store.h"
+#include "worker/server/wire/responses.h"
 
 namespace {
 
@@ -207,7 +210,10 @@ const Route route_table[] = {{"/v1/completions", create_completion},
                              {"/v1/audio/classifications", classify_audio},
                              {"/embed", embed_audio},
                              {"/detect", detect},
-                             {"/segment", segment}};
+                             {"/segment", segment},
+                             {"/v1/messages", create_message},
+                             {"/v1/messages/count_tokens", count_message_tokens},
+                             {"/v1/responses", create_response}};
 
 class Collected final : public http::Stream {
  public:
@@ -262,6 +268,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
                         chat_template};
   if ((data[0] & 16U) == 0) context.entity_tokenizer = &entity_tokenizer;
   if ((data[1] & 32U) != 0) context.replies = &*replies;
+  static ResponseStore responses(4, 1 << 16);
+  context.responses = &responses;
+  context.strict_requests = size % 2 == 1;
   http::Request request;
   request.id = "req-1";
   request.method = "POST";

@@ -436,6 +436,7 @@ def requests():
     for route, kinds in models.items():
         for kind in kinds:
             yield from (bytes([kind, route]) + json.dumps(body).encode() for body in bodies[route])
+    yield from wire_forms()
     yield bytes([0, 12]) + b"once%20upon"
     yield bytes([0, 128 | 12]) + b"max_tokens=3"
     for kind in range(4):
@@ -454,6 +455,53 @@ def requests():
             )
     header = json.dumps({"input_ids": {"dtype": "I64", "shape": [1, 2], "data_offsets": [0, 16]}}).encode()
     yield bytes([1, 32 | 9]) + struct.pack("<Q", len(header)) + header + struct.pack("<qq", 1, 2)
+
+
+def wire_forms():
+    """Requests in the forms of Anthropic's messages (routes 18 and 19) and OpenAI's responses (20)."""
+    schema = {"type": "object", "properties": {"b": {"type": "string"}}}
+    turns = [
+        {"role": "user", "content": [{"type": "text", "text": "a", "cache_control": {"type": "ephemeral"}}]},
+        {
+            "role": "assistant",
+            "content": [
+                {"type": "thinking", "thinking": "t", "signature": ""},
+                {"type": "tool_use", "id": "1", "name": "f", "input": {"b": "c"}},
+            ],
+        },
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "1", "content": "r", "is_error": False}]},
+    ]
+    messages = {
+        "max_tokens": 3,
+        "messages": turns,
+        "system": [{"type": "text", "text": "s"}],
+        "tools": [{"name": "f", "input_schema": schema}],
+        "tool_choice": {"type": "auto"},
+        "thinking": {"type": "enabled", "budget_tokens": 1024},
+        "stop_sequences": ["x"],
+    }
+    items = [
+        {"role": "developer", "content": "d"},
+        {"role": "user", "content": [{"type": "input_text", "text": "a"}]},
+        {"type": "reasoning", "id": "r", "summary": [], "content": [{"type": "reasoning_text", "text": "t"}]},
+        {"type": "function_call", "call_id": "1", "name": "f", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "1", "output": "r"},
+    ]
+    responses = {
+        "input": items,
+        "instructions": "s",
+        "tools": [{"type": "function", "name": "f", "parameters": schema}],
+        "text": {"format": {"type": "json_object"}},
+        "include": ["message.output_text.logprobs"],
+        "max_output_tokens": 3,
+    }
+    for stream in (False, True):
+        yield bytes([0, 18]) + json.dumps({**messages, "stream": stream}).encode()
+        yield bytes([0, 20]) + json.dumps({**responses, "stream": stream}).encode()
+        yield bytes([0, 20]) + json.dumps({"input": "a", "store": True, "stream": stream}).encode()
+    yield bytes([0, 18]) + json.dumps({"max_tokens": 3, "messages": [{"role": "assistant", "content": "a"}]}).encode()
+    yield bytes([0, 18]) + json.dumps({**messages, "output_config": {"format": {"type": "json_schema"}}}).encode()
+    yield bytes([0, 19]) + json.dumps(messages).encode()
 
 
 def dot():
@@ -621,6 +669,15 @@ WORDS = {
         '"parameters"',
         '"messages"',
         '"role"',
+        '"type"',
+        '"assistant"',
+        '"tool_use"',
+        '"tool_result"',
+        '"thinking"',
+        '"function_call"',
+        '"function_call_output"',
+        '"reasoning"',
+        '"previous_response_id"',
         '"content"',
         '"stream"',
         '"documents"',

@@ -258,10 +258,11 @@ def test_what_cannot_be_held_is_refused_with_its_reason(server):
     for _ in range(20):
         deep = {"type": "object", "properties": {"a": deep}}
     assert completion(server, response_format=schema_format(deep), temperature=0)
-    for _ in range(20):
-        deep = {"type": "object", "properties": {"a": deep}}
-    error = server.refused("/v1/completions", {"prompt": "a", "response_format": schema_format(deep)}, 400)
-    assert "deeper than 64 levels" in error["message"]
+    for levels, code in ((100, "invalid_constraint"), (200, "invalid_json")):
+        for _ in range(levels):
+            deep = {"type": "object", "properties": {"a": deep}}
+        error = server.refused("/v1/completions", {"prompt": "a", "response_format": schema_format(deep)}, 400)
+        assert error["code"] == code
     error = server.refused("/generate", {"inputs": "a", "response_format": {"type": "json_object"}}, 400)
     assert error["code"] == "unknown_field"
 
