@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Anthropic's Messages API and OpenAI's Responses API of a real server, through the official clients and their streaming
-helpers. The answers are transformers' greedy ones to the same conversation.
+"""Anthropic's Messages API and OpenAI's Responses API of a real server, through the official clients and their helpers
+for streams. The answers are transformers' greedy ones to the same conversation.
 """
 
 import json
