@@ -137,8 +137,9 @@ TEST(ReplyForm, OneCallWhereNoneIsParallel) {
   const ReplyForm one = form("chatml");
   const json request = {{"prompt", ""}, {"reasoning", false}, {"tools", tools}, {"parallel", false}};
   for (uint32_t seed = 0; seed < 12; ++seed)
-    if (const auto text = random_text(tokenizer, one.grammar(tokenizer, request.dump()), seed))
+    if (const auto text = random_text(tokenizer, one.grammar(tokenizer, request.dump()), seed)) {
       EXPECT_EQ(parse(one, "", *text, tools).calls.size(), 1U) << *text;
+    }
 }
 
 TEST(ReplyForm, AnAnswerComesBehindReasoning) {
@@ -147,8 +148,9 @@ TEST(ReplyForm, AnAnswerComesBehindReasoning) {
     const ReplyForm one = form(name);
     json request = {{"prompt", ""}, {"reasoning", false}, {"kind", 2}, {"text", R"(["yes", "no"])"}};
     for (uint32_t seed = 0; seed < 8; ++seed)
-      if (const auto text = random_text(tokenizer, one.grammar(tokenizer, request.dump()), seed))
+      if (const auto text = random_text(tokenizer, one.grammar(tokenizer, request.dump()), seed)) {
         EXPECT_THAT(parse(one, "", *text, nullptr).content, testing::AnyOf("yes", "no")) << name << ": " << *text;
+      }
   }
 }
 
