@@ -31,7 +31,7 @@ class Choice {
   const std::string& finish() const { return finish_; }
   bool stopped_by_text() const { return stops_.hit(); }
   const std::string& stop_text() const { return stops_.found(); }  ///< the stop string that ended it, or ""
-  size_t request() const { return request_; }  ///< index of its prompt
+  size_t request() const { return request_; }                      ///< index of its prompt
   const std::vector<EmittedToken>& tokens() const { return tokens_; }
   std::vector<int32_t> ids(size_t from = 0) const;
   double score() const { return score_; }  ///< score of the beam
