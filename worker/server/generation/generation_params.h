@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "worker/engine/sampling/parameters.h"
-#include "worker/server/replies/constraint.h"
 #include "worker/server/http/json_body.h"
+#include "worker/server/replies/constraint.h"
 #include "worker/server/serving/served_names.h"
 #include "worker/tokenizer/tokenizer.h"
 

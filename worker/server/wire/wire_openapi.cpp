@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Describes the routes in the forms of other APIs for GET /openapi.json. The schemas mirror parse_messages().
-#include "worker/server/generation/constraint.h"
 #include "worker/server/generation/generation_openapi.h"
+#include "worker/server/replies/constraint.h"
 #include "worker/server/wire/messages.h"
 #include "worker/server/wire/messages_request.h"
 

@@ -91,7 +91,7 @@ TEST(ReplyForm, EveryPolicyNamesAForm) {
   const std::vector<std::string> known = form_names();
   size_t named = 0;
   for (const policy::Builtin& builtin : policy::builtins()) {
-    const policy::Node policy = policy::builtin_policy(std::string(builtin.name));
+    const policy::Node policy = policy::parse_policy(std::string(builtin.text), std::string(builtin.name));
     const policy::Node* replies = policy.get("replies");
     if (!replies) continue;
     ++named;

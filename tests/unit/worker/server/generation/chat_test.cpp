@@ -4,8 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
+
 #include "tests/unit/worker/server/support/api_test_server.h"
 #include "tests/unit/worker/server/support/events.h"
+#include "tests/unit/worker/tokenizer/tokenizer_files.h"
 
 namespace pm::test {
 namespace {
@@ -111,32 +114,34 @@ TEST(Chat, AToolCallIsNotDemandedOfAModelWithoutAFormOfCalls) {
   EXPECT_THAT(refusal(served, {{"tools", tools}, {"tool_choice", other}}, "tool_choice"), HasSubstr("one of tools"));
 }
 
-/// Serves a model whose replies have this response template.
-ApiTestServer served_with_template(const json& response_template) {
+/// Serves a model that answers with `reply`, which has this response template.
+ApiTestServer served_with_template(const json& response_template, const std::string& reply) {
   TempFolder folder;
   std::ofstream(folder.path() / "tokenizer_config.json") << json{{"response_template", response_template}};
   std::string problem;
   const auto replies = ReplyForm::find(folder.path(), "", &problem);
-  return ApiTestServer({}, [&](auto& options) { options.replies = replies; });
+  EXPECT_EQ(problem, "");
+  const auto says_it = [reply](const engine::Request&, int64_t step) {
+    return step < std::ssize(reply) ? static_cast<unsigned char>(reply[static_cast<size_t>(step)]) : end_id;
+  };
+  return ApiTestServer(says_it, [&](auto& options) { options.replies = replies; });
 }
 
-TEST(Chat, RepliesAreParsedWholeAndStreamed) {
-  // the fake engine repeats the prompt, which is the reply here
-  const json call = {
-      {"open", "<user>"}, {"close", "</>"}, {"content", "json"}, {"transform", {{"function", "{content}"}}}};
-  const ApiTestServer served = served_with_template({{"start_anchor", "<assistant>"},
-                                                     {"fields",
-                                                      {{"reasoning", {{"open", "<system>"}, {"close", "</>"}}},
-                                                       {"tool_calls", call},
-                                                       {"content", {{"close", "<assistant>"}}}}}});
-  const json body = {
-      {"messages", json::array({says("system", "Hm"), says("user", R"({"name": "f", "arguments": {"a": 1}})")})},
-      {"tools", json::array({{{"type", "function"}, {"function", {{"name", "f"}}}}})},
-      {"max_tokens", 57}};
+TEST(Chat, RepliesAreParsedIntoReasoningCallsAndContent) {
+  const json call = {{"open", "<c>"}, {"close", ";"}, {"content", "json"}, {"transform", {{"function", "{content}"}}}};
+  const json fields = {
+      {"reasoning", {{"open", "<s>"}, {"close", ";"}}}, {"tool_calls", call}, {"content", {{"close", "<assistant>"}}}};
+  const ApiTestServer served = served_with_template({{"start_anchor", "<assistant>"}, {"fields", fields}},
+                                                    R"(<s>H;<c>{"name":"f","arguments":{"a":1}};)");
+  json body = {{"messages", user("")}, {"tools", json::array({{{"type", "function"}, {"function", {{"name", "f"}}}}})}};
   const json choice = post_ok(served, body)["choices"][0];
-  EXPECT_EQ(choice["message"]["reasoning"], "Hm") << choice;
-  EXPECT_EQ(choice["message"]["reasoning_content"], "Hm");
-  EXPECT_EQ(choice["message"]["tool_calls"][0]["function"], (json{{"name", "f"}, {"arguments", R"({"a": 1})"}}));
+  EXPECT_EQ(choice["finish_reason"], "tool_calls") << choice;
+  EXPECT_EQ(choice["message"]["content"], nullptr);
+  EXPECT_EQ(choice["message"]["reasoning"], "H");
+  EXPECT_EQ(choice["message"]["reasoning_content"], "H");
+  EXPECT_EQ(choice["message"]["tool_calls"][0]["function"], (json{{"name", "f"}, {"arguments", R"({"a":1})"}}));
+  body["tool_choice"] = "none";
+  EXPECT_EQ(post_ok(served, body)["choices"][0]["message"]["tool_calls"], nullptr) << "their text is content";
 }
 
 TEST(Chat, FieldsThatOpenAisClientSendsBackAreAccepted) {

@@ -171,7 +171,20 @@ impl Pattern {
         if at_end && self.is_final(cache, state)? {
             return Some(Found::Match(start, bytes.len()));
         }
+        if last != Found::Nothing && self.is_over(cache, state)? {
+            return Some(last);
+        }
         Some(Found::Open(start))
+    }
+
+    /// Returns whether nothing that follows adds to the match.
+    fn is_over(&self, cache: &mut Cache, state: regex_automata::hybrid::LazyStateID) -> Option<bool> {
+        for class in &self.classes {
+            if !self.dfa.next_state(cache, state, *class).ok()?.is_dead() {
+                return Some(false);
+            }
+        }
+        Some(true)
     }
 
     /// Returns whether the match that ends in this state stays the same whatever follows.
