@@ -86,7 +86,8 @@ def classes_of(family):
         "qwen2_vl": ["qwen2_vl", "qwen2_5_vl"],
     }.get(family, [family])
     modules = [importlib.import_module(f"transformers.models.{folder}.modeling_{folder}") for folder in folders]
-    elsewhere = POLICIES[{"gemma3": "gemma3_text", "gemma3_text": "gemma3"}.get(family, "gpt2")]["architectures"]
+    other = {"gemma3": "gemma3_text", "gemma3_text": "gemma3"}.get(family)  # its classes are in the same modules
+    elsewhere = POLICIES[other]["architectures"] if other else {}
     found = {name: getattr(module, name) for module in modules for name in module.__all__ if name not in elsewhere}
     found = {
         name: kind
