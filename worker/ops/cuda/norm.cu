@@ -101,7 +101,7 @@ __device__ __forceinline__ float sum_of_threads(float value, float* scratch) {
 template <typename X, typename S, typename Y, typename P>
 __global__ void __launch_bounds__(max_threads) norm_kernel(Norm p) {
   let_next_start();
-  constexpr int N = columns_at_once<X, S, Y, P>;
+  constexpr int at_once = columns_at_once<X, S, Y, P>;
   PM_SHARED(float, means, max_threads / 32);
   PM_SHARED(float, squares, max_threads / 32);
   const int64_t row = blockIdx.x;
@@ -114,13 +114,13 @@ __global__ void __launch_bounds__(max_threads) norm_kernel(Norm p) {
   // which another thread stores, may replace them.
   int64_t columns[pieces];
   bool real[pieces];
-  Loaded<P, N> weights[pieces];
-  Loaded<X, N> given[pieces] = {};
-  Loaded<S, N> residuals[pieces] = {};
-  float held[pieces][N], total = 0, square = 0;
+  Loaded<P, at_once> weights[pieces];
+  Loaded<X, at_once> given[pieces] = {};
+  Loaded<S, at_once> residuals[pieces] = {};
+  float held[pieces][at_once], total = 0, square = 0;
 #pragma unroll
   for (int piece = 0; piece < pieces; ++piece) {
-    columns[piece] = (static_cast<int64_t>(piece) * blockDim.x + threadIdx.x) * N;
+    columns[piece] = (static_cast<int64_t>(piece) * blockDim.x + threadIdx.x) * at_once;
     real[piece] = columns[piece] < p.width;
     if (!real[piece]) columns[piece] = real[0] ? columns[0] : 0;
     if (p.weight) weight.load(columns[piece], weights[piece]);
@@ -137,20 +137,20 @@ __global__ void __launch_bounds__(max_threads) norm_kernel(Norm p) {
   for (int piece = 0; piece < pieces; ++piece) {
     given[piece].unpack_to(held[piece]);
     if (p.residual) {
-      float more[N];
+      float more[at_once];
       residuals[piece].unpack_to(more);
 #pragma unroll
-      for (int i = 0; i < N; ++i) held[piece][i] = sum.rounded(held[piece][i] + more[i]);
+      for (int i = 0; i < at_once; ++i) held[piece][i] = sum.rounded(held[piece][i] + more[i]);
       if (real[piece]) sum.store(columns[piece], held[piece]);
     }
 #pragma unroll
-    for (int i = 0; i < N; ++i) total += real[piece] ? held[piece][i] : 0.f;
+    for (int i = 0; i < at_once; ++i) total += real[piece] ? held[piece][i] : 0.f;
   }
   const float mean = p.rms ? 0.f : sum_of_threads(total, means) / static_cast<float>(p.width);
 #pragma unroll
   for (int piece = 0; piece < pieces; ++piece) {
 #pragma unroll
-    for (int i = 0; i < N; ++i) {
+    for (int i = 0; i < at_once; ++i) {
       held[piece][i] -= mean;
       square += real[piece] ? held[piece][i] * held[piece][i] : 0.f;
     }
@@ -158,15 +158,15 @@ __global__ void __launch_bounds__(max_threads) norm_kernel(Norm p) {
   const float scale = 1.f / sqrtf(sum_of_threads(square, squares) / static_cast<float>(p.width) + p.eps);
 #pragma unroll
   for (int piece = 0; piece < pieces; ++piece) {
-    float factors[N], added[N];
+    float factors[at_once], added[at_once];
     if (p.weight) weights[piece].unpack_to(factors);
     if (p.bias) {  // not earlier: registers would not suffice
-      Loaded<P, N> biases;
+      Loaded<P, at_once> biases;
       bias.load(columns[piece], biases);
       biases.unpack_to(added);
     }
 #pragma unroll
-    for (int i = 0; i < N; ++i) {
+    for (int i = 0; i < at_once; ++i) {
       float& value = held[piece][i];
       value *= scale;
       if (p.weight) value *= p.weight_offset + factors[i];
@@ -179,7 +179,7 @@ __global__ void __launch_bounds__(max_threads) norm_kernel(Norm p) {
 /// Rows of any types and addresses.
 __global__ void __launch_bounds__(threads) any_norm_kernel(Norm p) {
   begin_after_previous();
-  constexpr int N = per_load<float>;
+  constexpr int at_once = per_load<float>;
   PM_SHARED(float, means, warps);
   PM_SHARED(float, squares, warps);
   const int64_t row = blockIdx.x;
@@ -191,48 +191,48 @@ __global__ void __launch_bounds__(threads) any_norm_kernel(Norm p) {
                weight = of(p.weight, p.parameters, 0), bias = of(p.bias, p.parameters, 0),
                normed = p.residual ? sum : x;
   const auto each_columns = [&](auto&& f) {
-    for (int64_t column = threadIdx.x * N; column < p.width; column += threads * N)
-      f(column, p.width - column >= N ? N : static_cast<int>(p.width - column));
+    for (int64_t column = threadIdx.x * at_once; column < p.width; column += threads * at_once)
+      f(column, p.width - column >= at_once ? at_once : static_cast<int>(p.width - column));
   };
   float total = 0, square = 0;
   each_columns([&](int64_t column, int count) {
-    float all[N], more[N];
+    float all[at_once], more[at_once];
     x.load(column, count, all);
     if (p.residual) {
       residual.load(column, count, more);
 #pragma unroll
-      for (int i = 0; i < N; ++i) all[i] = sum.rounded(all[i] + more[i]);
+      for (int i = 0; i < at_once; ++i) all[i] = sum.rounded(all[i] + more[i]);
       sum.store(column, count, all);
     }
 #pragma unroll
-    for (int i = 0; i < N; ++i) {
+    for (int i = 0; i < at_once; ++i) {
       if (i < count) total += all[i];
     }
   });
   const float mean = p.rms ? 0.f : block_sum<warps>(total, means) / static_cast<float>(p.width);
   each_columns([&](int64_t column, int count) {
-    float all[N];
+    float all[at_once];
     normed.load(column, count, all);
 #pragma unroll
-    for (int i = 0; i < N; ++i) {
+    for (int i = 0; i < at_once; ++i) {
       if (i < count) square += (all[i] - mean) * (all[i] - mean);
     }
   });
   const float scale = 1.f / sqrtf(block_sum<warps>(square, squares) / static_cast<float>(p.width) + p.eps);
   each_columns([&](int64_t column, int count) {
-    float all[N], parameters[N];
+    float all[at_once], parameters[at_once];
     normed.load(column, count, all);
 #pragma unroll
-    for (int i = 0; i < N; ++i) all[i] = (all[i] - mean) * scale;
+    for (int i = 0; i < at_once; ++i) all[i] = (all[i] - mean) * scale;
     if (p.weight) {
       weight.load(column, count, parameters);
 #pragma unroll
-      for (int i = 0; i < N; ++i) all[i] *= p.weight_offset + parameters[i];
+      for (int i = 0; i < at_once; ++i) all[i] *= p.weight_offset + parameters[i];
     }
     if (p.bias) {
       bias.load(column, count, parameters);
 #pragma unroll
-      for (int i = 0; i < N; ++i) all[i] += parameters[i];
+      for (int i = 0; i < at_once; ++i) all[i] += parameters[i];
     }
     y.store(column, count, all);
   });

@@ -11,21 +11,21 @@
 
 #include "worker/tokenizer/reply_form.h"
 
-using json = nlohmann::ordered_json;
+using Json = nlohmann::ordered_json;
 
 namespace {
 
-pm::ReplyForm open(const json& one, const std::filesystem::path& folder) {
-  std::filesystem::remove(folder / "tokenizer_config.json");
+pm::ReplyForm open(const Json& one, const std::filesystem::path& folder) {
+  std::filesystem::remove(folder / "tokenizer_config.Json");
   if (one.contains("template"))
-    std::ofstream(folder / "tokenizer_config.json") << json{{"response_template", one["template"]}};
+    std::ofstream(folder / "tokenizer_config.Json") << Json{{"response_template", one["template"]}};
   std::string problem;
   const auto form = pm::ReplyForm::find(folder, one.value("form", ""), &problem);
   if (!form) throw std::runtime_error(problem);
   return *form;
 }
 
-void add(json& message, const std::vector<pm::ReplyEvent>& events) {
+void add(Json& message, const std::vector<pm::ReplyEvent>& events) {
   using Kind = pm::ReplyEvent::Kind;
   for (const pm::ReplyEvent& event : events) {
     if (event.kind == Kind::Content) message["content"].get_ref<std::string&>() += event.text;
@@ -36,8 +36,8 @@ void add(json& message, const std::vector<pm::ReplyEvent>& events) {
   }
 }
 
-json parse(const pm::ReplyForm& form, const json& one, const std::vector<std::string_view>& pieces) {
-  json message = {{"content", ""}, {"reasoning", ""}, {"calls", json::array()}};
+Json parse(const pm::ReplyForm& form, const Json& one, const std::vector<std::string_view>& pieces) {
+  Json message = {{"content", ""}, {"reasoning", ""}, {"calls", Json::array()}};
   auto parser =
       form.begin(one.value("prompt", ""), one.contains("tools") ? one["tools"].dump() : "", one.value("calls", true));
   for (const std::string_view piece : pieces) add(message, parser.feed(piece));
@@ -45,17 +45,17 @@ json parse(const pm::ReplyForm& form, const json& one, const std::vector<std::st
   return message;
 }
 
-json parse_all(const pm::ReplyForm& form, const json& one) {
+Json parse_all(const pm::ReplyForm& form, const Json& one) {
   std::string text = one.at("text");
   std::replace(text.begin(), text.end(), '\x1e', pm::ReplyParser::special_mark);
   const std::string_view all = text;
-  const json whole = parse(form, one, {all});
+  const Json whole = parse(form, one, {all});
   std::vector<std::string_view> bytes;
   for (size_t i = 0; i < all.size(); ++i) bytes.push_back(all.substr(i, 1));
-  if (const json other = parse(form, one, bytes); other != whole) return {{"differs", {whole, other}}};
+  if (const Json other = parse(form, one, bytes); other != whole) return {{"differs", {whole, other}}};
   const size_t step = all.size() < 1000 ? 1 : 97;
   for (size_t i = 0; i <= all.size(); i += step)
-    if (const json other = parse(form, one, {all.substr(0, i), all.substr(i)}); other != whole)
+    if (const Json other = parse(form, one, {all.substr(0, i), all.substr(i)}); other != whole)
       return {{"differs", {whole, other}}, {"at", i}};
   return whole;
 }
@@ -66,8 +66,8 @@ int main(int argc, char** argv) {
   if (argc != 2) return 2;
   const std::filesystem::path file = argv[1], folder = file.parent_path() / "reply_dump";
   std::filesystem::create_directories(folder);
-  json out = json::array();
-  for (const json& one : json::parse(std::ifstream(file))) {
+  Json out = Json::array();
+  for (const Json& one : Json::parse(std::ifstream(file))) {
     try {
       out.push_back(parse_all(open(one, folder), one));
     } catch (const std::exception& error) {
