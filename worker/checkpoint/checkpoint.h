@@ -73,7 +73,7 @@ class Checkpoint {
 
   /// Reads strips of a tensor back to back into `out` with positional reads, never by mmap. It reads no more than
   /// requested plus at most one page per row, in blocks of at most 4 MiB; for a tensor with strides up to its whole
-  /// span in the file. Of a packed tensor it reads the codes and scales of what is asked for. Throws Error{Model} with
+  /// span in the file. Of a packed tensor it reads the codes and scales of these strips. Throws Error{Model} with
   /// file and errno text on a short read.
   void read(const TensorInfo&, std::span<const Strip>, std::span<std::byte> out) const;
   /// Returns whether two tensors have the same type, shape and bytes.

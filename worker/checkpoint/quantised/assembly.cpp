@@ -165,4 +165,23 @@ void Assembly::finish() {
   }
 }
 
+PackedMatrix nvfp4_matrix(Assembly& assembly, const std::string& name, const Part& codes, const Part& scale,
+                          const Part& global) {
+  constexpr int64_t group = 16;
+  assembly.expect_type(scale, {"F8_E4M3"});
+  assembly.expect_type(global, {"F32"});
+  if (codes.info.shape.size() != 2 || codes.info.bytes == 0 || codes.info.shape[1] % (group / 2))
+    assembly.refuse(name,
+                    "has shape " + shape_text(codes.info.shape) + ", expected [out, in / 2] with whole groups of 16");
+  const int64_t out = codes.info.shape[0], in = 2 * codes.info.shape[1];
+  assembly.expect_shape(scale, {out, in / group});
+  PackedMatrix packed;
+  packed.codes = {.stored = codes.info, .rows = out, .columns = in, .bits = 4};
+  packed.values = e2m1_values();
+  packed.scale = assembly.scales(scale, out, in / group);
+  packed.block_columns = group;
+  packed.global = global.info;
+  return packed;
+}
+
 }  // namespace pm::checkpoint

@@ -71,6 +71,10 @@ std::string shape_text(const std::vector<int64_t>& shape);
 /// many blocks follow from it, else what divides evenly. Nothing where neither does.
 std::optional<int64_t> block_size(int64_t size, int64_t blocks, int64_t stated);
 
+/// Returns a matrix of NVFP4: codes of E2M1 in `codes` [out, in / 2], a scale of F8_E4M3 for each 16 columns in `scale`
+/// [out, in / 16], and the scale of the whole matrix in `global`. Throws for other shapes of `name`.
+PackedMatrix nvfp4_matrix(Assembly&, const std::string& name, const Part& codes, const Part& scale, const Part& global);
+
 void assemble_fp8(Assembly&);
 void assemble_compressed_tensors(Assembly&);
 void assemble_mxfp4(Assembly&);

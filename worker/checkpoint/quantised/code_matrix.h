@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a quantised matrix is stored as: integer codes, packed or not, and scales. Both are read by rectangles.
+// A quantised matrix is stored as integer codes, packed or not, and scales. Both are read by rectangles.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -22,7 +22,7 @@ struct Region {
 
 /// Codes of 1 to 8 bits of one matrix [rows, columns], or of several behind each other.
 struct CodeMatrix {
-  /// Where the codes of a word lie beside each other. Words are little-endian, the first code in the lowest bits.
+  /// The direction in which codes of a word neighbor each other. Words are little-endian, the first code lowest.
   enum class Packing {
     AlongColumns,  ///< in a row, which begins at a whole byte; codes of 8 bits are not packed
     AlongRows,     ///< in a column of words of 32 bits [ceil(rows * bits / 32), columns]

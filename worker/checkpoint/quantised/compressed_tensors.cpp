@@ -190,28 +190,16 @@ void add_packed(Assembly& assembly, const std::string& module, const std::vector
 }
 
 void add_fp4(Assembly& assembly, const std::string& module) {
-  constexpr int64_t group = 16;
   const std::string name = module + ".weight_packed";
   const Part codes = assembly.take(name, name), scale = assembly.take(module + ".weight_scale", name),
              global = assembly.take(module + ".weight_global_scale", name);
   assembly.expect_type(codes, {"U8"});
-  assembly.expect_type(scale, {"F8_E4M3"});
-  assembly.expect_type(global, {"F32"});
   assembly.expect_shape(global, {1});
-  if (codes.info.shape.size() != 2 || codes.info.bytes == 0 || codes.info.shape[1] % (group / 2))
-    assembly.refuse(name,
-                    "has shape " + shape_text(codes.info.shape) + ", expected [out, in / 2] with whole groups of 16");
-  const int64_t out = codes.info.shape[0], in = 2 * codes.info.shape[1];
-  assembly.expect_shape(scale, {out, in / group});
-  PackedMatrix packed;
-  packed.codes = {.stored = codes.info, .rows = out, .columns = in, .bits = 4};
-  packed.values = e2m1_values();
-  packed.scale = assembly.scales(scale, out, in / group);
-  packed.block_columns = group;
-  packed.global = global.info;
+  PackedMatrix packed = nvfp4_matrix(assembly, name, codes, scale, global);
   packed.divide_by_global = true;
   packed.rounded = DType::BF16;
-  assembly.add(module + ".weight", {out, in}, std::move(packed));
+  const std::vector<int64_t> shape{packed.codes.rows, packed.codes.columns};
+  assembly.add(module + ".weight", shape, std::move(packed));
 }
 
 void add_bytes(Assembly& assembly, const std::string& module, const std::vector<Scheme>& schemes) {

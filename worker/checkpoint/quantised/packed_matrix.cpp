@@ -94,7 +94,7 @@ struct PackedMatrix::Run {
   int64_t begin, end, block;
 };
 
-/// What the decoding of a tile needs; kept from tile to tile, so that memory is allocated once.
+/// Buffers for the decoding of a tile. They are retained from tile to tile, so that memory is allocated once.
 struct PackedMatrix::Tile {
   std::vector<uint8_t> codes, zero_codes;
   std::vector<float> scales, zeros, row_scales, row_zeros;
