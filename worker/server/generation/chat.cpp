@@ -158,11 +158,9 @@ http::Response answer(const ServerContext& context, const RoutedRequest& call, s
   (form ? length.default_max_new_tokens : length.max_new_tokens) = requested;
   const engine::SearchParams search{.num_return_sequences = request.n};
   RenderedPrompt prompt = render_prompt(context, request);
-  const bool is_reasoning =
-      context.replies && context.replies->begin(prompt.text, "", request.tools.calls).is_reasoning();
-  request.params.constraint =
-      reply_constraint(context, request.tools, request.params.constraint, prompt.text, is_reasoning);
   auto messages = begin_messages(context, request, prompt.text);
+  request.params.constraint =
+      reply_constraint(context, request.tools, request.params.constraint, prompt.text, messages.front().is_reasoning());
   auto requests = make_engine_requests(context, call.request.id, {{std::move(prompt.ids), {}}}, "messages",
                                        request.params, sampling, search, length, request.logprobs);
   ChatReply chat{.context = context,

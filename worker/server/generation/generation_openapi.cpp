@@ -8,6 +8,7 @@
 #include "worker/server/generation/completions.h"
 #include "worker/server/generation/generate.h"
 #include "worker/server/generation/generation_params.h"
+#include "worker/server/replies/tool_choice.h"
 #include "worker/server/tasks/task_request.h"
 
 namespace pm::server {
@@ -24,10 +25,6 @@ namespace {
 using engine::Dialect;
 using engine::ParameterGroup;
 
-const json count_schema = schema::integer(0, INT64_MAX);
-const json text_schema = schema::text();
-const json null_schema = {{"type", "null"}};
-
 json ids_schema() { return schema::list(schema::integer(0, INT32_MAX), 1, 0, "Token ids"); }
 
 json strings_schema(size_t max_count, const std::string& description) {
@@ -40,8 +37,6 @@ json prompts_schema(bool texts, bool ids) {
   if (ids) ways.insert(ways.end(), {ids_schema(), schema::list(ids_schema(), 1, max_prompts)});
   return schema::any(std::move(ways));
 }
-
-void append(schema::Properties& to, const schema::Properties& more) { to.insert(to.end(), more.begin(), more.end()); }
 
 /// The fields that read_model reads.
 schema::Properties model_properties(const ServerContext& context) {
@@ -78,9 +73,9 @@ schema::Properties group_properties(ParameterGroup group, Dialect dialect) {
 /// The fields that read_common reads.
 schema::Properties common_properties(Dialect dialect) {
   schema::Properties made = group_properties(ParameterGroup::Common, dialect);
-  append(made, {{"bad_words", strings_schema(max_bad_words, "Texts that must not be generated")},
-                {"bad_words_ids",
-                 schema::list(ids_schema(), 0, max_bad_words, "Token sequences that must not be generated")}});
+  schema::append(made, {{"bad_words", strings_schema(max_bad_words, "Texts that must not be generated")},
+                        {"bad_words_ids",
+                         schema::list(ids_schema(), 0, max_bad_words, "Token sequences that must not be generated")}});
   return made;
 }
 
@@ -114,19 +109,19 @@ json structured_outputs_schema() {
 schema::Properties openai_properties(const ServerContext& context) {
   schema::Properties made = common_properties(Dialect::OpenAi);
   for (const ParameterGroup group : {ParameterGroup::Mode, ParameterGroup::Length, ParameterGroup::Search})
-    append(made, group_properties(group, Dialect::OpenAi));
-  append(made, {{"stop", strings_schema(16, "Stop strings: the answer ends before the first of them")},
-                {"stream", schema::boolean("Stream the answer as server-sent events")},
-                {"stream_options", lenient(context, schema::object({{"include_usage", schema::boolean()},
-                                                                    {"include_obfuscation", schema::boolean()}},
-                                                                   "Allowed only with stream: true"))},
-                {"include_usage", schema::boolean("Has no effect; for stream_options.include_usage see there")},
-                {"response_format", response_format_schema()},
-                {"structured_outputs", structured_outputs_schema()},
-                {"logit_bias", schema::constant(json::object())},
-                {"return_token_ids", schema::boolean("Add token_ids to each choice")}});
+    schema::append(made, group_properties(group, Dialect::OpenAi));
+  schema::append(made, {{"stop", strings_schema(16, "Stop strings: the answer ends before the first of them")},
+                        {"stream", schema::boolean("Stream the answer as server-sent events")},
+                        {"stream_options", lenient(context, schema::object({{"include_usage", schema::boolean()},
+                                                                            {"include_obfuscation", schema::boolean()}},
+                                                                           "Allowed only with stream: true"))},
+                        {"include_usage", schema::boolean("Has no effect; for stream_options.include_usage see there")},
+                        {"response_format", response_format_schema()},
+                        {"structured_outputs", structured_outputs_schema()},
+                        {"logit_bias", schema::constant(json::object())},
+                        {"return_token_ids", schema::boolean("Add token_ids to each choice")}});
   for (const UnsupportedField& one : unsupported_fields()) made.push_back({one.name, null_schema});
-  append(made, model_properties(context));
+  schema::append(made, model_properties(context));
   return made;
 }
 
@@ -171,20 +166,21 @@ json message_schema(const ServerContext& context) {
 /// The fields that parse_generate reads, without the inputs and the fields that a query string cannot set.
 schema::Properties generate_properties(const ServerContext& context) {
   schema::Properties made = common_properties(Dialect::HuggingFace);
-  append(made, group_properties(ParameterGroup::Search, Dialect::HuggingFace));
-  append(made, {{"num_beam_groups", schema::constant(1)}, {"diversity_penalty", schema::constant(0)}});
-  append(made, group_properties(ParameterGroup::Length, Dialect::HuggingFace));
-  append(made, {{"eos_token_id", schema::any({schema::integer(0, INT32_MAX), ids_schema()}, "Ids of the end tokens")},
-                {"stop", strings_schema(16, "Stop strings: the answer ends with the first of them")},
-                {"stop_strings", strings_schema(16, "Alias of stop")}});
-  append(made, group_properties(ParameterGroup::Mode, Dialect::HuggingFace));
-  append(made, {{"return_full_text", schema::boolean("generated_text begins with the input; default true")},
-                {"use_cache", schema::boolean("Has no effect")},
-                {"best_of", schema::constant(1)},
-                {"decoder_input_details", schema::constant(false)},
-                {"watermark", schema::constant(false)}});
+  schema::append(made, group_properties(ParameterGroup::Search, Dialect::HuggingFace));
+  schema::append(made, {{"num_beam_groups", schema::constant(1)}, {"diversity_penalty", schema::constant(0)}});
+  schema::append(made, group_properties(ParameterGroup::Length, Dialect::HuggingFace));
+  schema::append(made,
+                 {{"eos_token_id", schema::any({schema::integer(0, INT32_MAX), ids_schema()}, "Ids of the end tokens")},
+                  {"stop", strings_schema(16, "Stop strings: the answer ends with the first of them")},
+                  {"stop_strings", strings_schema(16, "Alias of stop")}});
+  schema::append(made, group_properties(ParameterGroup::Mode, Dialect::HuggingFace));
+  schema::append(made, {{"return_full_text", schema::boolean("generated_text begins with the input; default true")},
+                        {"use_cache", schema::boolean("Has no effect")},
+                        {"best_of", schema::constant(1)},
+                        {"decoder_input_details", schema::constant(false)},
+                        {"watermark", schema::constant(false)}});
   for (const char* name : {"top_n_tokens", "truncate", "grammar", "adapter_id"}) made.push_back({name, null_schema});
-  append(made, model_properties(context));
+  schema::append(made, model_properties(context));
   return made;
 }
 
@@ -235,21 +231,22 @@ Operation generating(std::string summary, const schema::Properties& body, json r
 schema::Properties copied_properties(const ServerContext& context) {
   schema::Properties made = common_properties(Dialect::OpenAi);
   for (const ParameterGroup group : {ParameterGroup::Mode, ParameterGroup::Length})
-    append(made, group_properties(group, Dialect::OpenAi));
-  append(made, {model_properties(context).front()});
+    schema::append(made, group_properties(group, Dialect::OpenAi));
+  schema::append(made, {model_properties(context).front()});
   return made;
 }
 
 Operation describe_completion(const ServerContext& context) {
   schema::Properties own = openai_properties(context);
-  append(own,
-         {{"prompt", prompts_schema(true, true), true},
-          same_as(&engine::GenerationConfig::max_new_tokens, "max_tokens", "Maximum number of new tokens; default 16"),
-          same_as(&engine::SearchParams::num_return_sequences, "best_of", "Must equal n"),
-          {"logprobs",
-           schema::integer(0, max_logprobs, "Return log-probabilities of the tokens and of this many alternatives")},
-          {"echo", schema::boolean("The text begins with the prompt")},
-          {"suffix", null_schema}});
+  schema::append(
+      own,
+      {{"prompt", prompts_schema(true, true), true},
+       same_as(&engine::GenerationConfig::max_new_tokens, "max_tokens", "Maximum number of new tokens; default 16"),
+       same_as(&engine::SearchParams::num_return_sequences, "best_of", "Must equal n"),
+       {"logprobs",
+        schema::integer(0, max_logprobs, "Return log-probabilities of the tokens and of this many alternatives")},
+       {"echo", schema::boolean("The text begins with the prompt")},
+       {"suffix", null_schema}});
   const json numbers = schema::list(schema::real());
   const json logprobs = schema::object({{"tokens", schema::list(text_schema), true},
                                         {"token_logprobs", numbers, true},
@@ -297,24 +294,25 @@ json reply_message_schema() {
 Operation describe_chat_completion(const ServerContext& context) {
   schema::Properties own = openai_properties(context);
   const json objects = schema::list(schema::open_object());
-  append(own,
-         {{"messages", schema::list(message_schema(context), 1, 2048), true},
-          {"tools", schema::list(schema::open_object(), 0, 512,
-                                 "Functions that the model may call, given to its chat template")},
-          {"tool_choice", tool_choice_schema()},
-          {"parallel_tool_calls", schema::boolean("false: one call at most")},
-          {"continue_final_message", schema::boolean("Continue the last message instead of adding one")},
-          {"add_generation_prompt", schema::boolean("Default true")},
-          {"chat_template_kwargs", schema::open_object("Variables of the chat template")},
-          {"reasoning_effort", text_schema},
-          {"documents", schema::list(json::object())},
-          same_as(&engine::GenerationConfig::max_new_tokens, "max_tokens", ""),
-          same_as(&engine::GenerationConfig::max_new_tokens, "max_completion_tokens", "Replaces max_tokens"),
-          {"logprobs", schema::boolean("Return log-probabilities of the tokens")},
-          {"top_logprobs", schema::integer(0, max_logprobs, "Number of alternatives per token; needs logprobs: true")},
-          {"modalities", schema::constant({"text"})},
-          {"metadata", schema::open_object("Has no effect")},
-          {"store", schema::constant(false)}});
+  schema::append(
+      own,
+      {{"messages", schema::list(message_schema(context), 1, 2048), true},
+       {"tools", schema::list(schema::open_object(), 0, max_tools,
+                              "Functions that the model may call, given to its chat template")},
+       {"tool_choice", tool_choice_schema()},
+       {"parallel_tool_calls", schema::boolean("false: one call at most")},
+       {"continue_final_message", schema::boolean("Continue the last message instead of adding one")},
+       {"add_generation_prompt", schema::boolean("Default true")},
+       {"chat_template_kwargs", schema::open_object("Variables of the chat template")},
+       {"reasoning_effort", text_schema},
+       {"documents", schema::list(json::object())},
+       same_as(&engine::GenerationConfig::max_new_tokens, "max_tokens", ""),
+       same_as(&engine::GenerationConfig::max_new_tokens, "max_completion_tokens", "Replaces max_tokens"),
+       {"logprobs", schema::boolean("Return log-probabilities of the tokens")},
+       {"top_logprobs", schema::integer(0, max_logprobs, "Number of alternatives per token; needs logprobs: true")},
+       {"modalities", schema::constant({"text"})},
+       {"metadata", schema::open_object("Has no effect")},
+       {"store", schema::constant(false)}});
   for (const char* name : {"safety_identifier", "prompt_cache_key", "service_tier"})
     own.push_back({name, schema::text("Has no effect")});
   for (const char* name :
@@ -347,10 +345,10 @@ Operation describe_generate(const ServerContext& context) {
   if (images)
     own.push_back({"inputs", images_schema(), true});
   else
-    append(own, {{"inputs", prompts_schema(true, false)}, {"input_ids", prompts_schema(false, true)}});
-  append(own, {{"details", schema::boolean("Add details of the tokens to each result")},
-               {"stream", schema::boolean("Stream the answer as server-sent events")},
-               {"return_token_ids", schema::boolean("Add the ids that generate of transformers returns")}});
+    schema::append(own, {{"inputs", prompts_schema(true, false)}, {"input_ids", prompts_schema(false, true)}});
+  schema::append(own, {{"details", schema::boolean("Add details of the tokens to each result")},
+                       {"stream", schema::boolean("Stream the answer as server-sent events")},
+                       {"return_token_ids", schema::boolean("Add the ids that generate of transformers returns")}});
   own.push_back(
       {"parameters", schema::object(own,
                                     "Options as Hugging Face's clients send them. They are merged with the fields "

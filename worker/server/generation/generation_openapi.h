@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the descriptions of all routes that generate have in common, for GET /openapi.json.
+// Declares the common parts of the descriptions of all routes that generate, for GET /openapi.json.
 #pragma once
 #include <nlohmann/json.hpp>
 #include <string>
@@ -7,6 +7,9 @@
 #include "worker/server/serving/server_context.h"
 
 namespace pm::server {
+
+inline const nlohmann::json count_schema = schema::integer(0, INT64_MAX), text_schema = schema::text(),
+                            null_schema = {{"type", "null"}}, any_schema = nlohmann::json::object();
 
 /// Returns the schema of an object whose unknown fields are ignored, unless requests are strict.
 nlohmann::json lenient(const ServerContext&, nlohmann::json object);

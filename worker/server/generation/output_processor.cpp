@@ -67,7 +67,7 @@ std::string Choice::take(const engine::Event& event) {
 
 /// Notes the text of a special token, which decoding skips.
 void Choice::note_special(int32_t id) {
-  if (tokenizer_->decode({&id, 1}, false).empty() || !tokenizer_->decode({&id, 1}).empty()) return;
+  if (!tokenizer_->decode({&id, 1}).empty() || tokenizer_->decode({&id, 1}, false).empty()) return;
   special_.emplace_back(completed_,
                         ReplyParser::special_mark + tokenizer_->id_to_token(id) + ReplyParser::special_mark);
 }

@@ -3,6 +3,8 @@
 
 namespace pm::server::schema {
 
+void append(Properties& to, const Properties& more) { to.insert(to.end(), more.begin(), more.end()); }
+
 json described(json schema, const std::string& description) {
   if (!description.empty()) schema["description"] = description;
   return schema;

@@ -41,6 +41,8 @@ json or_null(json schema);
 json object(const Properties& properties, const std::string& description = "");
 /// An object whose fields are not listed, for replies.
 json open_object(const std::string& description = "");
+/// Adds fields to those of an object.
+void append(Properties& to, const Properties& more);
 /// Returns the schema with this description.
 json described(json schema, const std::string& description);
 

@@ -18,6 +18,8 @@ class ChatMessage {
   ChatMessage(std::optional<ReplyParser> parser, std::function<std::string()> make_id, bool one_call)
       : parser_(std::move(parser)), make_id_(std::move(make_id)), one_call_(one_call) {}
 
+  /// Returns whether the text so far, that in the prompt included, ends in reasoning.
+  bool is_reasoning() const { return parser_ && parser_->is_reasoning(); }
   /// Adds text, the last of the message if it `ends`. Returns the "delta" objects of a stream: {"content"},
   /// {"reasoning", "reasoning_content"} or {"tool_calls"}.
   std::vector<nlohmann::json> add(const std::string& text, bool ends);

@@ -12,8 +12,6 @@ namespace {
 using nlohmann::json;
 using nlohmann::ordered_json;
 
-constexpr size_t max_tools = 512;
-
 /// Returns the name of {"type": "function", "function": {"name"}}; nothing for another tool.
 std::optional<std::string> function_name(const ordered_json& tool) {
   const auto function = tool.find("function");
@@ -72,11 +70,11 @@ void read_allowed(const json& allowed, ToolChoice& choice) {
   fields.refuse_others();
   std::vector<std::string> names;
   for (const json& tool : *tools) names.push_back(chosen_name(tool, choice.tools, field + ".tools"));
-  ordered_json kept = ordered_json::array();
+  ordered_json allowed_tools = ordered_json::array();
   for (const ordered_json& tool : choice.tools)
     if (const auto name = function_name(tool); name && std::find(names.begin(), names.end(), *name) != names.end())
-      kept.push_back(tool);
-  choice.tools = std::move(kept);
+      allowed_tools.push_back(tool);
+  choice.tools = std::move(allowed_tools);
   if (*mode == "required") demand_all(choice);
 }
 

@@ -11,7 +11,9 @@
 
 namespace pm::server {
 
-/// What a request says of tools; its keys are in the order of the request.
+constexpr size_t max_tools = 512;  ///< of a request
+
+/// The tools of a request and its choice among them. Keys are in the order of the request.
 struct ToolChoice {
   nlohmann::ordered_json tools = nlohmann::ordered_json::array();  ///< what the chat template gets
   std::vector<std::string> demanded;  ///< names of tools of which the reply has to call some; empty: none

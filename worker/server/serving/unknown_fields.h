@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What happens to the fields of a request that its route does not know.
+// Handles the fields of a request that its route does not know.
 #pragma once
 #include <string>
 #include <vector>

@@ -10,7 +10,7 @@ namespace pm::server {
 
 class MessagesForm final : public ChatForm, private PartSink {
  public:
-  /// `id` is the request's, `model` the name in the reply, `max_tokens` what the client asked for, `window` the tokens
+  /// `id` is the request's, `model` the name in the reply, `max_tokens` the limit in the request, `window` the tokens
   /// of prompt and reply that the model holds.
   MessagesForm(const std::string& id, std::string model, int64_t max_tokens, int64_t window)
       : id_("msg_" + id), model_(std::move(model)), max_tokens_(max_tokens), window_(window) {}

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "worker/server/http/api_error.h"
+#include "worker/server/replies/tool_choice.h"
 #include "worker/server/wire/conversation.h"
 #include "worker/server/wire/request_value.h"
 
@@ -13,7 +14,7 @@ namespace {
 using nlohmann::json;
 using nlohmann::ordered_json;
 
-/// Reads a request and builds the chat completion that it asks for.
+/// Reads a request and builds the chat completion that answers it.
 class MessagesReader {
  public:
   MessagesReader(const json& body, const ordered_json& ordered, UnknownFields& unknown)
@@ -175,7 +176,7 @@ class MessagesReader {
 
   void read_tools() {
     const RequestValue tools = body_.at("tools");
-    check_array(tools.value, "tools", 0, 512, "tools");
+    check_array(tools.value, "tools", 0, max_tools, "tools");
     chat_["tools"] = ordered_json::array();
     for (size_t i = 0; i < tools.value.size(); ++i) chat_["tools"].push_back(read_tool(tools.at(i)));
   }

@@ -71,7 +71,7 @@ void ReplyParts::take(const json& body, PartSink* sink) {
   const auto choices = body.find("choices");
   if (choices == body.end() || choices->empty()) return;
   const json& choice = choices->front();
-  const json& said = choice.contains("delta") ? choice["delta"] : choice["message"];
+  const json& message = choice.contains("delta") ? choice["delta"] : choice["message"];
   if (const auto logprobs = choice.find("logprobs"); logprobs != choice.end() && logprobs->is_object())
     for (const json& one : logprobs->value("content", json::array())) logprobs_.push_back(one);
   const auto add = [&](ReplyPart::Kind kind, const std::string& piece) {
@@ -79,10 +79,11 @@ void ReplyParts::take(const json& body, PartSink* sink) {
     if (!open_ || parts_.back().kind != kind) begin({.kind = kind}, sink);
     append(piece, sink);
   };
-  const std::string reasoning = text_of(said, "reasoning_content");  // the same text has two names
-  add(ReplyPart::Kind::Reasoning, reasoning.empty() ? text_of(said, "reasoning") : reasoning);
-  add(ReplyPart::Kind::Text, text_of(said, "content"));
-  if (const auto calls = said.find("tool_calls"); calls != said.end() && calls->is_array()) take_calls(*calls, sink);
+  const std::string reasoning = text_of(message, "reasoning_content");  // the same text has two names
+  add(ReplyPart::Kind::Reasoning, reasoning.empty() ? text_of(message, "reasoning") : reasoning);
+  add(ReplyPart::Kind::Text, text_of(message, "content"));
+  if (const auto calls = message.find("tool_calls"); calls != message.end() && calls->is_array())
+    take_calls(*calls, sink);
   if (const std::string reason = text_of(choice, "finish_reason"); !reason.empty()) {
     finish_reason_ = reason;
     stop_text_ = text_of(choice, "stop_reason");

@@ -17,7 +17,7 @@ struct ReplyPart {
   nlohmann::json logprobs = nlohmann::json::array();  ///< of a text, as chat completions have them
 };
 
-/// Hears of the parts of a reply as they come, one after the other.
+/// Receives the parts of a reply as they come, one after the other.
 class PartSink {
  public:
   virtual ~PartSink() = default;
@@ -53,7 +53,7 @@ class ReplyParts {
   std::vector<ReplyPart> parts_;
   bool open_ = false;                                  ///< the last part has not ended
   int64_t call_ = -1;                                  ///< index of the call that is open
-  std::set<int64_t> calls_;                            ///< indices of the calls that have begun
+  std::set<int64_t> calls_;                            ///< indices of the calls that have started
   nlohmann::json logprobs_ = nlohmann::json::array();  ///< of tokens without text so far
   std::string finish_reason_, stop_text_;
   TokenUsage usage_;

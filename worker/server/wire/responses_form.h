@@ -12,7 +12,7 @@
 
 namespace pm::server {
 
-/// What is known of a response before it is generated.
+/// The parts of a response that are known before it is generated.
 struct ResponseHead {
   std::string id;  ///< of the response; those of its items follow from it
   std::string model;

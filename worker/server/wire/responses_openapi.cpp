@@ -2,6 +2,7 @@
 // Describes the routes of the Responses API for GET /openapi.json. The schemas mirror parse_responses() and
 // read_input_items().
 #include "worker/server/generation/generation_openapi.h"
+#include "worker/server/replies/tool_choice.h"
 #include "worker/server/wire/responses.h"
 #include "worker/server/wire/responses_request.h"
 
@@ -9,13 +10,6 @@ namespace pm::server {
 namespace {
 
 using nlohmann::json;
-
-const json count_schema = schema::integer(0, INT64_MAX);
-const json text_schema = schema::text();
-const json null_schema = {{"type", "null"}};
-const json any_schema = json::object();
-
-void append(schema::Properties& to, const schema::Properties& more) { to.insert(to.end(), more.begin(), more.end()); }
 
 json parts_schema(const ServerContext& context, std::vector<std::string> types) {
   schema::Properties fields{{"type", schema::one_of(types), true}, {"text", text_schema, true}};
@@ -27,7 +21,7 @@ json item_schema(const ServerContext& context, const char* type, const schema::P
   schema::Properties all{{"type", schema::constant(type), std::string_view(type) != "message"},
                          {"id", text_schema},
                          {"status", text_schema}};
-  append(all, fields);
+  schema::append(all, fields);
   return lenient(context, schema::object(all));
 }
 
@@ -76,6 +70,12 @@ json tool_schema(const ServerContext& context) {
   return lenient(context, schema::object(fields));
 }
 
+json tool_choice_schema(const ServerContext& context) {
+  const json function =
+      lenient(context, schema::object({{"type", schema::constant("function"), true}, {"name", text_schema, true}}));
+  return schema::any({schema::one_of({"auto", "none", "required"}), function});
+}
+
 json text_config_schema(const ServerContext& context) {
   const json schema_format = schema::object({{"type", schema::constant("json_schema"), true},
                                              {"name", text_schema, true},
@@ -100,24 +100,25 @@ schema::Properties responses_properties(const ServerContext& context) {
   schema::Properties all = copied_properties(context);
   json metadata = schema::open_object("Returned as it is");
   metadata["maxProperties"] = max_metadata;
-  append(all, {{"input", input_schema(context), true},
-               {"instructions", text_schema},
-               {"previous_response_id", schema::text("A response that this server has stored")},
-               {"store", schema::boolean("Remember the response; default true")},
-               {"tools", schema::list(tool_schema(context), 0, 512)},
-               {"tool_choice", schema::one_of({"auto", "none"})},
-               {"parallel_tool_calls", schema::boolean()},
-               {"max_output_tokens", schema::integer(1, INT64_MAX, "What the window does not hold is cut")},
-               {"text", text_config_schema(context)},
-               {"reasoning", reasoning_config_schema(context)},
-               {"include", schema::list(text_schema, 0, 64, "message.output_text.logprobs adds log-probabilities")},
-               {"top_logprobs", schema::integer(0, 20, "Number of alternatives per token")},
-               {"stream", schema::boolean("Stream the response as server-sent events")},
-               {"stream_options", lenient(context, schema::object({{"include_obfuscation", schema::boolean()}}))},
-               {"truncation", schema::one_of({"disabled", "auto"}, "An input that is too long is refused")},
-               {"metadata", metadata},
-               {"max_tool_calls", schema::integer(0, INT64_MAX, "Has no effect")},
-               {"background", schema::constant(false)}});
+  schema::append(all,
+                 {{"input", input_schema(context), true},
+                  {"instructions", text_schema},
+                  {"previous_response_id", schema::text("A response that this server has stored")},
+                  {"store", schema::boolean("Remember the response; default true")},
+                  {"tools", schema::list(tool_schema(context), 0, max_tools)},
+                  {"tool_choice", tool_choice_schema(context)},
+                  {"parallel_tool_calls", schema::boolean()},
+                  {"max_output_tokens", schema::integer(1, INT64_MAX, "What the window does not hold is cut")},
+                  {"text", text_config_schema(context)},
+                  {"reasoning", reasoning_config_schema(context)},
+                  {"include", schema::list(text_schema, 0, 64, "message.output_text.logprobs adds log-probabilities")},
+                  {"top_logprobs", schema::integer(0, 20, "Number of alternatives per token")},
+                  {"stream", schema::boolean("Stream the response as server-sent events")},
+                  {"stream_options", lenient(context, schema::object({{"include_obfuscation", schema::boolean()}}))},
+                  {"truncation", schema::one_of({"disabled", "auto"}, "An input that is too long is refused")},
+                  {"metadata", metadata},
+                  {"max_tool_calls", schema::integer(0, INT64_MAX, "Has no effect")},
+                  {"background", schema::constant(false)}});
   for (const char* name : {"user", "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "service_tier"})
     all.push_back({name, schema::text("Has no effect")});
   for (const char* name : {"conversation", "prompt", "moderation"}) all.push_back({name, null_schema});

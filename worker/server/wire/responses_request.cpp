@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "worker/server/http/api_error.h"
+#include "worker/server/replies/tool_choice.h"
 #include "worker/server/wire/conversation.h"
 #include "worker/server/wire/input_items.h"
 #include "worker/server/wire/request_value.h"
@@ -14,7 +15,7 @@ namespace {
 using nlohmann::json;
 using nlohmann::ordered_json;
 
-/// Reads a request and builds the chat completion that it asks for.
+/// Reads a request and builds the chat completion that answers it.
 class ResponsesReader {
  public:
   ResponsesReader(const json& body, const ordered_json& ordered, UnknownFields& unknown)
@@ -86,7 +87,7 @@ class ResponsesReader {
   void read_tools() {
     if (!fields_.find("tools")) return;
     const RequestValue tools = body_.at("tools");
-    check_array(tools.value, "tools", 0, 512, "tools");
+    check_array(tools.value, "tools", 0, max_tools, "tools");
     chat_["tools"] = ordered_json::array();
     for (size_t i = 0; i < tools.value.size(); ++i) chat_["tools"].push_back(read_tool(tools.at(i)));
     settings_["tools"] = tools.ordered;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Describes the routes in the forms of other APIs for GET /openapi.json. The schemas mirror parse_messages().
 #include "worker/server/generation/generation_openapi.h"
-#include "worker/server/replies/constraint.h"
+#include "worker/server/replies/tool_choice.h"
 #include "worker/server/wire/messages.h"
 #include "worker/server/wire/messages_request.h"
 
@@ -10,17 +10,10 @@ namespace {
 
 using nlohmann::json;
 
-const json count_schema = schema::integer(0, INT64_MAX);
-const json text_schema = schema::text();
-const json null_schema = {{"type", "null"}};
-const json any_schema = json::object();
-
-void append(schema::Properties& to, const schema::Properties& more) { to.insert(to.end(), more.begin(), more.end()); }
-
 /// A block of a request: those of one type have these fields.
 json block(const ServerContext& context, const char* type, const schema::Properties& fields) {
   schema::Properties all{{"type", schema::constant(type), true}};
-  append(all, fields);
+  schema::append(all, fields);
   return lenient(context, schema::object(all));
 }
 
@@ -33,7 +26,7 @@ json texts_schema(const ServerContext& context) {
   return schema::any({text_schema, schema::list(text_block(context))});
 }
 
-/// What MessagesReader::read_turn reads.
+/// The schema of a message, as MessagesReader::read_turn reads it.
 json turn_schema(const ServerContext& context) {
   const json text = text_block(context), none = {{"cache_control", any_schema}};
   const json result = block(context, "tool_result",
@@ -77,8 +70,9 @@ json tool_schema(const ServerContext& context) {
 json tool_choice_schema(const ServerContext& context) {
   const schema::Property single{"disable_parallel_tool_use", schema::boolean()};
   std::vector<json> ways;
-  for (const char* type : {"auto", "none"}) ways.push_back(block(context, type, {single}));
-  return schema::any(std::move(ways), "Types any and tool, which demand a call, are refused");
+  for (const char* type : {"auto", "none", "any"}) ways.push_back(block(context, type, {single}));
+  ways.push_back(block(context, "tool", {single, {"name", text_schema, true}}));
+  return schema::any(std::move(ways), "Types any and tool demand a call");
 }
 
 json output_config_schema(const ServerContext& context) {
@@ -98,18 +92,19 @@ json thinking_schema(const ServerContext& context) {
 /// The fields that MessagesReader reads.
 schema::Properties messages_properties(const ServerContext& context, bool counts_tokens) {
   schema::Properties all = copied_properties(context);
-  append(all, {{"messages", schema::list(turn_schema(context), 1, max_turns), true},
-               {"max_tokens", schema::integer(1, INT64_MAX, "What the window does not hold is cut"), !counts_tokens},
-               {"system", texts_schema(context)},
-               {"tools", schema::list(tool_schema(context), 0, 512)},
-               {"tool_choice", tool_choice_schema(context)},
-               {"stop_sequences", schema::list(schema::text("", 1), 0, max_stop_sequences)},
-               {"stream", schema::boolean("Stream the reply as server-sent events")},
-               {"thinking", thinking_schema(context)},
-               {"output_config", output_config_schema(context)},
-               {"metadata", schema::open_object("Has no effect")},
-               {"container", null_schema},
-               {"mcp_servers", schema::constant(json::array())}});
+  schema::append(all,
+                 {{"messages", schema::list(turn_schema(context), 1, max_turns), true},
+                  {"max_tokens", schema::integer(1, INT64_MAX, "What the window does not hold is cut"), !counts_tokens},
+                  {"system", texts_schema(context)},
+                  {"tools", schema::list(tool_schema(context), 0, max_tools)},
+                  {"tool_choice", tool_choice_schema(context)},
+                  {"stop_sequences", schema::list(schema::text("", 1), 0, max_stop_sequences)},
+                  {"stream", schema::boolean("Stream the reply as server-sent events")},
+                  {"thinking", thinking_schema(context)},
+                  {"output_config", output_config_schema(context)},
+                  {"metadata", schema::open_object("Has no effect")},
+                  {"container", null_schema},
+                  {"mcp_servers", schema::constant(json::array())}});
   for (const char* name : {"service_tier", "inference_geo", "speed", "user_profile_id", "workspace_id"})
     all.push_back({name, schema::text("Has no effect")});
   for (const char* name : {"cache_control", "diagnostics"}) all.push_back({name, any_schema});
@@ -123,7 +118,7 @@ json message_reply() {
                                      {"output_tokens", count_schema, true}});
   const auto part = [](const char* type, const schema::Properties& fields) {
     schema::Properties all{{"type", schema::constant(type), true}};
-    append(all, fields);
+    schema::append(all, fields);
     return schema::object(all);
   };
   const json blocks = schema::any(
