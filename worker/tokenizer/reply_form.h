@@ -42,7 +42,7 @@ class ReplyParser {
   std::shared_ptr<void> handle_;
 };
 
-/// How replies of a model are parsed and constrained. Serves any number of threads; copies share it.
+/// Parses and constrains the replies of a model. Serves any number of threads; copies share it.
 class ReplyForm {
  public:
   /// Opens `response_template` of the folder's tokenizer_config.json, else the form with the name `family`, which may

@@ -107,8 +107,8 @@ class ResponseApplier {
     return std::nullopt;
   }
 
-  /// A group whose owners are none of our pods is that of an earlier ParallelModel of this name, which goes soon, or a
-  /// stranger's.
+  /// A group whose owners are none of our pods is that of an earlier ParallelModel of this name, which goes soon, or of
+  /// another owner.
   std::optional<Done> pod_group_found(const Json& object) {
     const Json& owners = at(object, "/metadata/ownerReferences");
     const bool ours = owners.is_array() && std::ranges::any_of(owners, [&](const Json& owner) {

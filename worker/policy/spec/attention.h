@@ -26,7 +26,7 @@ struct LongRope {
   double short_attention = 1, long_attention = 1;   ///< of cosines and sines
   bool operator==(const LongRope&) const = default;
 };
-/// What queries are multiplied by behind rotary embedding: 1 + beta * ln(1 + floor(position / original)), which
+/// The factor of queries behind rotary embedding: 1 + beta * ln(1 + floor(position / original)), which
 /// sharpens the softmax of long texts (Llama 4).
 struct QueryGrowth {
   double beta = 0;

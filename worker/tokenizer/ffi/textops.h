@@ -85,7 +85,7 @@ int tx_reply_grammar(const TxReplyForm*, const TxVocabulary*, const uint8_t* req
 int tx_parser_begin(const TxReplyForm*, const uint8_t* prompt, size_t prompt_len, const uint8_t* tools,
                     size_t tools_len, bool calls, TxReplyParser** out, TxBuf* error);
 void tx_parser_free(TxReplyParser*);
-// Whether the text so far ends in reasoning.
+// Returns whether the text so far ends in reasoning.
 bool tx_parser_is_reasoning(const TxReplyParser*);
 // `text`: more of the reply, where a special token stands between two bytes 0xFF. `ends`: it is the last. `out`: JSON,
 // [["content", text], ["reasoning", text], ["call", index, name], ["arguments", index, text]].

@@ -2,7 +2,7 @@
 //! Reads tool calls that are JSON while their text grows: the arguments are passed on as the reply has them.
 use serde_json::Value;
 
-/// What a region of calls has given so far.
+/// The results of a region of calls so far.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Part {
     Call(String),
@@ -84,7 +84,7 @@ pub struct Objects {
     state: State,
     in_array: bool,
     text: String,
-    /// Where the current object, key or value begins.
+    /// The first byte of the current object, key or value.
     object: usize,
     token: usize,
     read: usize,
@@ -94,7 +94,7 @@ pub struct Objects {
     arguments: Option<String>,
     /// Bytes of `text` that were passed on as arguments; nothing before the call was.
     passed: Option<usize>,
-    /// Whether the call of the current object was passed on.
+    /// True once the call of the current object was passed on.
     is_begun: bool,
     calls: usize,
 }
@@ -144,7 +144,7 @@ impl Objects {
         (!rest.is_empty()).then(|| rest.to_string())
     }
 
-    /// Whether a call was passed on.
+    /// True once a call was passed on.
     pub fn has_calls(&self) -> bool {
         self.calls > 0
     }

@@ -5,7 +5,7 @@ use llguidance::api::{GrammarWithLexer, TopLevelGrammar};
 use serde_json::{json, Map, Value};
 use std::fmt::Write;
 
-/// What a reply is held to: its answer follows a grammar, or it calls some of these tools, once unless `parallel`. One
+/// The demand on a reply: its answer follows a grammar, or it calls some of these tools, once unless `parallel`. One
 /// of both with both.
 #[derive(Default)]
 pub struct Demand {
@@ -14,7 +14,7 @@ pub struct Demand {
     pub parallel: bool,
 }
 
-/// Where the prompt leaves the reply.
+/// The state in which the prompt leaves the reply.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Reasoning {
     /// The reply begins in reasoning, which has to end first.

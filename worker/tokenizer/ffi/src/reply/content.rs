@@ -22,7 +22,7 @@ pub enum Content {
     Lines(KvLines),
 }
 
-/// What a model writes in place of strict JSON.
+/// A dialect that a model writes in place of strict JSON.
 #[derive(Default)]
 pub struct JsonDialect {
     keys: Option<Regex>,

@@ -12,7 +12,7 @@ use std::ffi::{c_char, CStr};
 use std::path::Path;
 use std::sync::Arc;
 
-/// How replies of a model are parsed and generated; any number of replies share it.
+/// Parses and constrains the replies of a model; any number of replies share it.
 pub struct ReplyForm {
     template: Arc<Template>,
     /// The form of the family; its template is that of the checkpoint where that has one.
@@ -73,7 +73,7 @@ impl ReplyForm {
         })
     }
 
-    /// Whether the template parses a call of this form.
+    /// Returns whether the template parses a call of this form.
     fn reads(&self, calls: &CallForm) -> bool {
         let call = calls
             .call

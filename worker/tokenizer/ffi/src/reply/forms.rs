@@ -12,7 +12,7 @@ fn data() -> &'static Value {
     DATA.get_or_init(|| serde_json::from_str(include_str!("forms.json")).unwrap_or_default())
 }
 
-/// How a call is generated: texts with {{name}}, {{arguments}} and {{parameters}}.
+/// The texts of a generated call, with {{name}}, {{arguments}} and {{parameters}}.
 #[derive(Clone, Debug)]
 pub struct CallForm {
     pub begin: String,
@@ -20,18 +20,18 @@ pub struct CallForm {
     /// Nothing: one call only.
     pub between: Option<String>,
     pub end: String,
-    /// What stands around a parameter's value; the first has {{key}}.
+    /// The texts around a parameter's value; the first has {{key}}.
     pub parameter: Option<(String, String)>,
 }
 
-/// How a reply is generated that has to follow a constraint.
+/// The texts of a reply that has to follow a constraint.
 #[derive(Clone, Debug)]
 pub struct Form {
     pub name: String,
     pub calls: Option<CallForm>,
-    /// What stands around reasoning.
+    /// The texts around reasoning.
     pub reasoning: Option<(String, String)>,
-    /// What stands before the answer.
+    /// The text before the answer.
     pub answer: String,
 }
 

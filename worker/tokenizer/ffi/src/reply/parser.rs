@@ -37,9 +37,9 @@ impl Event {
 /// The texts of all regions of content or of reasoning, one after another.
 #[derive(Default)]
 struct Text {
-    /// Whether an earlier region, or this one, has sent text.
+    /// True once an earlier region, or this one, has sent text.
     has_sent: bool,
-    /// Whether the region has text that is not whitespace.
+    /// True once the region has text that is not whitespace.
     started: bool,
     /// Whitespace that is sent if more text follows it.
     space: String,
@@ -56,7 +56,7 @@ enum Region {
     Whole,
 }
 
-/// What a request says of its calls.
+/// The options of a request for its calls.
 #[derive(Default)]
 pub struct Calls {
     /// Calls are parsed; else they are content.
@@ -117,7 +117,7 @@ impl Parser {
         let mut parser = Parser {
             caches: caches.collect(),
             calls,
-            buffer: template.begun(prompt).to_string(),
+            buffer: template.started_reply(prompt).to_string(),
             at: 0,
             special: Vec::new(),
             rest: Vec::new(),
@@ -134,7 +134,7 @@ impl Parser {
         };
         parser.leave();
         parser.process(false);
-        // What the prompt has is no part of the reply.
+        // Text that the prompt has is no part of the reply.
         parser.events.clear();
         for text in [&mut parser.content, &mut parser.reasoning] {
             text.has_sent = false;
@@ -144,7 +144,7 @@ impl Parser {
         parser
     }
 
-    /// Whether the text is in a region of reasoning.
+    /// Returns whether the text is in a region of reasoning.
     pub fn is_reasoning(&self) -> bool {
         self.field
             .is_some_and(|field| self.template.fields[field].target == Target::Reasoning)
@@ -388,14 +388,14 @@ impl Parser {
             text.begin();
         }
         // The part of a delimiter in the group `body` belongs to the region.
-        let kept = self
+        let body = self
             .captures
             .iter()
             .find(|(group, _)| group == "body")
             .map(|(_, text)| text.clone());
-        if let Some(kept) = kept {
+        if let Some(body) = body {
             let shown = std::mem::take(&mut self.shown);
-            self.add(&kept, &kept);
+            self.add(&body, &body);
             self.shown = shown;
         }
     }

@@ -14,7 +14,7 @@ pub const MAX_MATCH: usize = 1024;
 /// Limit of the compiled size of one pattern.
 const MAX_SIZE: usize = 1 << 20;
 
-/// What a search found in the text so far.
+/// The result of a search in the text so far.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Found {
     Nothing,
@@ -28,7 +28,7 @@ pub enum Found {
 pub struct Pattern {
     regex: Regex,
     dfa: DFA,
-    /// Whether a match can begin with the byte.
+    /// True for bytes with which a match can begin.
     begins: [bool; 256],
     /// One byte of each class of bytes that the pattern tells apart.
     classes: Vec<u8>,

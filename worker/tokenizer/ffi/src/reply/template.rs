@@ -23,7 +23,7 @@ const FIELD_KEYS: [&str; 11] = [
 ];
 const REASONING: [&str; 3] = ["reasoning_content", "reasoning", "thinking"];
 
-/// What becomes of a region.
+/// The use of a region.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Target {
     Content,
@@ -33,7 +33,7 @@ pub enum Target {
     Dropped,
 }
 
-/// How a region of calls can be passed on while it grows.
+/// The way in which a region of calls is passed on while it grows.
 #[derive(Clone, Debug)]
 pub enum Streaming {
     /// Not at all.
@@ -293,7 +293,7 @@ impl Template {
 
     /// Returns what a prompt already has of the reply: the text behind the last anchor. A prompt without one has
     /// nothing of it.
-    pub fn begun<'a>(&self, prompt: &'a str) -> &'a str {
+    pub fn started_reply<'a>(&self, prompt: &'a str) -> &'a str {
         self.anchor.last_end(prompt).map_or("", |end| &prompt[end..])
     }
 }
