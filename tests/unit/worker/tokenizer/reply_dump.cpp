@@ -16,9 +16,9 @@ using Json = nlohmann::ordered_json;
 namespace {
 
 pm::ReplyForm open(const Json& one, const std::filesystem::path& folder) {
-  std::filesystem::remove(folder / "tokenizer_config.Json");
+  std::filesystem::remove(folder / "tokenizer_config.json");
   if (one.contains("template"))
-    std::ofstream(folder / "tokenizer_config.Json") << Json{{"response_template", one["template"]}};
+    std::ofstream(folder / "tokenizer_config.json") << Json{{"response_template", one["template"]}};
   std::string problem;
   const auto form = pm::ReplyForm::find(folder, one.value("form", ""), &problem);
   if (!form) throw std::runtime_error(problem);

@@ -3,8 +3,9 @@
 use crate::constraint::{grammar, Vocabulary};
 use crate::folder::Folder;
 use crate::reply::constrain::{self, Demand, Reasoning};
+use crate::reply::event::Event;
 use crate::reply::forms::{self, CallForm, Form};
-use crate::reply::parser::{Calls, Event, Parser};
+use crate::reply::parser::{Calls, Parser};
 use crate::reply::template::{Target, Template};
 use crate::{guard, put_text, slice, TxBuf};
 use serde_json::Value;

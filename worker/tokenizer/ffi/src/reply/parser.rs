@@ -1,49 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Parses a reply into content, reasoning and tool calls while it is generated. It follows transformers'
 //! utils/chat_parsing/response_parser.py; where that raises an error, the text is content here.
-use crate::python_text::{is_space, strip};
+use crate::python_text::strip;
 use crate::reply::calls::{Arguments, Objects, Part};
 use crate::reply::cast::cast_arguments;
 use crate::reply::content::{Captures, Content};
+use crate::reply::event::Event;
 use crate::reply::pattern::{Found, Pattern};
 use crate::reply::template::{Field, Streaming, Target, Template};
+use crate::reply::text::Text;
 use regex_automata::hybrid::dfa::Cache;
-use serde_json::{json, Map, Value};
+use serde_json::{Map, Value};
 use std::sync::Arc;
 
 /// The byte around a special token in a text; no UTF-8 has it.
 pub const MARK: u8 = 0xFF;
-
-/// One more part of the message.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Event {
-    Content(String),
-    Reasoning(String),
-    Call { index: usize, name: String },
-    Arguments { index: usize, text: String },
-}
-
-impl Event {
-    pub fn to_json(&self) -> Value {
-        match self {
-            Event::Content(text) => json!(["content", text]),
-            Event::Reasoning(text) => json!(["reasoning", text]),
-            Event::Call { index, name } => json!(["call", index, name]),
-            Event::Arguments { index, text } => json!(["arguments", index, text]),
-        }
-    }
-}
-
-/// The texts of all regions of content or of reasoning, one after another.
-#[derive(Default)]
-struct Text {
-    /// True once an earlier region, or this one, has sent text.
-    has_sent: bool,
-    /// True once the region has text that is not whitespace.
-    started: bool,
-    /// Whitespace that is sent if more text follows it.
-    space: String,
-}
 
 /// The region that the text is in.
 enum Region {
@@ -520,44 +491,5 @@ impl Parser {
             *begin = begin.saturating_sub(keep);
             *end -= keep;
         }
-    }
-}
-
-impl Text {
-    fn begin(&mut self) {
-        self.started = false;
-        self.space.clear();
-    }
-
-    /// Returns what can be sent of a region's next text.
-    fn push(&mut self, text: &str, strips: bool, join: &str) -> Option<String> {
-        let mut sent = String::new();
-        let mut text = text;
-        if !self.started {
-            text = if strips {
-                text.trim_start_matches(is_space)
-            } else {
-                text
-            };
-            if text.is_empty() {
-                return None;
-            }
-            if self.has_sent {
-                sent.push_str(join);
-            }
-            self.started = true;
-        }
-        let end = if strips {
-            text.trim_end_matches(is_space).len()
-        } else {
-            text.len()
-        };
-        if end > 0 {
-            sent.push_str(&std::mem::take(&mut self.space));
-            sent.push_str(&text[..end]);
-            self.has_sent = true;
-        }
-        self.space.push_str(&text[end..]);
-        (!sent.is_empty()).then_some(sent)
     }
 }
