@@ -39,7 +39,7 @@ wait $second; fuzz request 40 1500 & second=$!
 wait $first; fuzz policy 10 8000
 fuzz audio 10 8000
 fuzz passages 200 500
-fuzz quantised 60 1200
+fuzz quantized 60 1200
 fuzz vocabulary 10 2000
 fuzz constraint 4 1500
 fuzz reply 20 1500

@@ -16,7 +16,7 @@ import sys
 import zipfile
 
 import PIL.Image
-import quantised_seeds
+import quantized_seeds
 import torch
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -755,7 +755,7 @@ WORDS = {
     ],
     "torch_file": ["PK\x01\x02", "PK\x03\x04", "PK\x05\x06", "PK\x06\x06", "PK\x06\x07", "data.pkl", "byteorder"],
     "passages": ['{"title": "', '", "text": "', '"}\n', '"embeddings"', '"dtype":', '"shape":', '"BF16"', "\\ud800"],
-    "quantised": quantised_seeds.WORDS,
+    "quantized": quantized_seeds.WORDS,
     "header": ['"dtype":', '"shape":', '"data_offsets":', '"__metadata__":', '"F32"', '"BOOL"', '"F6_E2M3"', '"C64"'],
 }
 
@@ -812,7 +812,7 @@ if __name__ == "__main__":
         ("audio", audio_files),
         ("hub", hub_answers),
         ("passages", passages),
-        ("quantised", quantised_seeds.quantised),
+        ("quantized", quantized_seeds.quantized),
         ("vocabulary", vocabularies),
         ("constraint", constraints),
         ("reply", replies),

@@ -96,7 +96,7 @@ BELOW = {
 # Folders whose files may include both ways: a folder and its parts are one idea there.
 WHOLE = {
     "planner/strategies",
-    "worker/checkpoint/quantised",
+    "worker/checkpoint/quantized",
     "worker/layers/convolution",
     "worker/layers/feed_forward",
     "worker/models/heads/images",

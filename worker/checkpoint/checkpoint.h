@@ -29,7 +29,7 @@ struct TensorInfo {
   int64_t bytes = 0;   ///< element size x product of the shape
   /// Strides in elements of a tensor that is not row-major in its file (.bin only). Empty: row-major.
   std::vector<int64_t> strides;
-  /// Decodes a tensor that is stored as codes and scales (quantised/packed_matrix.h); `dtype`, `shape` and `bytes` are
+  /// Decodes a tensor that is stored as codes and scales (quantized/packed_matrix.h); `dtype`, `shape` and `bytes` are
   /// then those of its dense elements, `file` and `offset` those of its codes. Null: the elements are stored.
   std::shared_ptr<const PackedMatrix> packed;
 };
@@ -51,7 +51,7 @@ class Checkpoint {
  public:
   /// Reads config.json and the tensor table of every file: model.safetensors, else model.safetensors.index.json, else
   /// pytorch_model.bin, else pytorch_model.bin.index.json (Hugging Face's order). The tensors of a quantised matrix are
-  /// one dense tensor (quantised/formats.h). Other formats are refused with a message that names them. The embeddings
+  /// one dense tensor (quantized/formats.h). Other formats are refused with a message that names them. The embeddings
   /// of an index (passage_index.h) count as tensors. Throws Error{ModelUnreadable} that names file, tensor or key, what
   /// was found and what was expected; the rules for headers are those of the safetensors library.
   static Checkpoint open(const std::filesystem::path& folder);

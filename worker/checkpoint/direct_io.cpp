@@ -12,7 +12,7 @@
 #include <new>
 
 #include "worker/base/error.h"
-#include "worker/checkpoint/quantised/packed_matrix.h"
+#include "worker/checkpoint/quantized/packed_matrix.h"
 #include "worker/checkpoint/strips.h"
 
 namespace pm::checkpoint {

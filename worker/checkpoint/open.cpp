@@ -14,7 +14,7 @@
 #include "worker/base/error.h"
 #include "worker/checkpoint/checkpoint.h"
 #include "worker/checkpoint/passage_index.h"
-#include "worker/checkpoint/quantised/formats.h"
+#include "worker/checkpoint/quantized/formats.h"
 #include "worker/checkpoint/random_access_file.h"
 #include "worker/checkpoint/torch_file.h"
 #include "worker/checkpoint/unsupported_format.h"
@@ -197,7 +197,7 @@ Checkpoint Checkpoint::open(const fs::path& folder, const Remote& remote) {
       checkpoint.unsupported_[name] = std::move(tensor);
     }
   }
-  if (!assemble_quantised(checkpoint.folder_, checkpoint.config_, checkpoint.tensors_, checkpoint.unsupported_,
+  if (!assemble_quantized(checkpoint.folder_, checkpoint.config_, checkpoint.tensors_, checkpoint.unsupported_,
                           [&](const TensorInfo& tensor, std::span<const Strip> strips, std::span<std::byte> out) {
                             checkpoint.read_stored(tensor, strips, out);
                           }))

@@ -6,7 +6,7 @@
 
 #include "worker/base/error.h"
 #include "worker/checkpoint/checkpoint.h"
-#include "worker/checkpoint/quantised/packed_matrix.h"
+#include "worker/checkpoint/quantized/packed_matrix.h"
 #include "worker/checkpoint/strided.h"
 #include "worker/checkpoint/strips.h"
 

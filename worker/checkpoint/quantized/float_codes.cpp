@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tables of the numbers of 4 and 8 bits.
-#include "worker/checkpoint/quantised/float_codes.h"
+#include "worker/checkpoint/quantized/float_codes.h"
 
 #include <cmath>
 #include <limits>

@@ -3,7 +3,7 @@
 // experts with a scale for 32 inputs. The value of a weight is code * scale, whatever the scale's name says.
 #include <algorithm>
 
-#include "worker/checkpoint/quantised/assembly.h"
+#include "worker/checkpoint/quantized/assembly.h"
 
 namespace pm::checkpoint {
 

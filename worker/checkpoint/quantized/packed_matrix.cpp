@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Decodes tiles of a quantised matrix: codes to floats, times scales, rounded to the dense type.
-#include "worker/checkpoint/quantised/packed_matrix.h"
+#include "worker/checkpoint/quantized/packed_matrix.h"
 
 #include <algorithm>
 #include <cstring>

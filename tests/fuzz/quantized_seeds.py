@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Seeds of tests/fuzz/quantised.cpp: a small checkpoint of each format."""
+"""Seeds of tests/fuzz/quantized.cpp: a small checkpoint of each format."""
 
 import json
 import math
@@ -64,7 +64,7 @@ FORMATS = [
 WORDS = ['"quant_method":', '"bits":', '"group_size":', '"shape":', '"data_offsets":', '"strategy":', '"g_idx"']
 
 
-def quantised():
+def quantized():
     for settings, tensors in FORMATS:
         header, data = {}, b""
         for name, (kind, shape) in tensors.items():

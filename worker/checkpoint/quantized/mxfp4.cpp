@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // MXFP4 experts (quant_method mxfp4): E2M1 codes of all experts in blocks of 32 inputs, each with an exponent as scale.
 // The dense tensor is transposed, [experts, in, out], as transformers' modules have it.
-#include "worker/checkpoint/quantised/assembly.h"
+#include "worker/checkpoint/quantized/assembly.h"
 
 namespace pm::checkpoint {
 

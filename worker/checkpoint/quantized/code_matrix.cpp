@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "worker/checkpoint/quantised/code_matrix.h"
+#include "worker/checkpoint/quantized/code_matrix.h"
 
 #include <algorithm>
 #include <cstring>

@@ -10,8 +10,8 @@
 #include <string_view>
 #include <vector>
 
-#include "worker/checkpoint/quantised/formats.h"
-#include "worker/checkpoint/quantised/packed_matrix.h"
+#include "worker/checkpoint/quantized/formats.h"
+#include "worker/checkpoint/quantized/packed_matrix.h"
 
 namespace pm::checkpoint {
 

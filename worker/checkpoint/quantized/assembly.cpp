@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "worker/checkpoint/quantised/assembly.h"
+#include "worker/checkpoint/quantized/assembly.h"
 
 #include <algorithm>
 #include <memory>

@@ -12,7 +12,7 @@
 #include "worker/base/error.h"
 #include "worker/checkpoint/checkpoint.h"
 #include "worker/checkpoint/direct_io.h"
-#include "worker/checkpoint/quantised/float_codes.h"
+#include "worker/checkpoint/quantized/float_codes.h"
 
 namespace pm::checkpoint {
 namespace {

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <array>
 
-#include "worker/checkpoint/quantised/assembly.h"
+#include "worker/checkpoint/quantized/assembly.h"
 
 namespace pm::checkpoint {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // ModelOpt (quant_method modelopt): FP4 with a scale for 16 inputs and one for the matrix (NVFP4), or F8_E4M3 with one
 // scale (FP8).
-#include "worker/checkpoint/quantised/assembly.h"
+#include "worker/checkpoint/quantized/assembly.h"
 
 namespace pm::checkpoint {
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The methods of quantization_config, by name.
-#include "worker/checkpoint/quantised/formats.h"
+#include "worker/checkpoint/quantized/formats.h"
 
 #include "worker/base/error.h"
-#include "worker/checkpoint/quantised/assembly.h"
+#include "worker/checkpoint/quantized/assembly.h"
 #include "worker/checkpoint/random_access_file.h"
 
 namespace pm::checkpoint {
@@ -27,7 +27,7 @@ constexpr Method methods[] = {{"fp8", assemble_fp8},     {"compressed-tensors", 
 
 }  // namespace
 
-bool assemble_quantised(const std::filesystem::path& folder, const nlohmann::json& config, TensorTable& tensors,
+bool assemble_quantized(const std::filesystem::path& folder, const nlohmann::json& config, TensorTable& tensors,
                         UnsupportedTable& unsupported, const ReadStored& read) {
   const auto found = config.find("quantization_config");
   if (found == config.end() || found->is_null()) return false;

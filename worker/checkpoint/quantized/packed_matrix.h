@@ -5,7 +5,7 @@
 #include <optional>
 #include <span>
 
-#include "worker/checkpoint/quantised/code_matrix.h"
+#include "worker/checkpoint/quantized/code_matrix.h"
 
 namespace pm::checkpoint {
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "worker/checkpoint/checkpoint.h"
-#include "worker/checkpoint/quantised/float_codes.h"
+#include "worker/checkpoint/quantized/float_codes.h"
 
 namespace pm::checkpoint {
 

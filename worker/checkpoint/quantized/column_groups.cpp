@@ -3,7 +3,7 @@
 // value of a weight is scale * (code - zero point); the dense matrix is [out, in].
 #include <algorithm>
 
-#include "worker/checkpoint/quantised/assembly.h"
+#include "worker/checkpoint/quantized/assembly.h"
 
 namespace pm::checkpoint {
 

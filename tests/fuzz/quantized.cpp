@@ -5,8 +5,8 @@
 
 #include "tests/fuzz/input.h"
 #include "tests/unit/worker/checkpoint/archive.h"
-#include "worker/checkpoint/quantised/formats.h"
-#include "worker/checkpoint/quantised/packed_matrix.h"
+#include "worker/checkpoint/quantized/formats.h"
+#include "worker/checkpoint/quantized/packed_matrix.h"
 #include "worker/checkpoint/strips.h"
 
 namespace {
@@ -49,7 +49,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   };
   try {
     Header header = read_safetensors(in_memory(file));
-    assemble_quantised("model", config, header.tensors, header.unsupported, read);
+    assemble_quantized("model", config, header.tensors, header.unsupported, read);
     for (const auto& [name, tensor] : header.tensors)
       if (tensor.packed) read_dense(tensor, read);
   } catch (const pm::Error&) {

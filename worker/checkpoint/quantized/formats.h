@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "worker/checkpoint/quantised/code_matrix.h"
+#include "worker/checkpoint/quantized/code_matrix.h"
 
 namespace pm::checkpoint {
 
@@ -18,7 +18,7 @@ using UnsupportedTable = std::map<std::string, UnsupportedTensor, std::less<>>;
 /// activations, which dense products do not need. Returns false, and changes nothing, for a checkpoint without a
 /// quantization_config. Throws Error{ModelUnreadable} for methods and layouts that are not supported, and for matrices
 /// that lack a part or whose parts do not fit each other.
-bool assemble_quantised(const std::filesystem::path& folder, const nlohmann::json& config, TensorTable&,
+bool assemble_quantized(const std::filesystem::path& folder, const nlohmann::json& config, TensorTable&,
                         UnsupportedTable&, const ReadStored&);
 
 }  // namespace pm::checkpoint
