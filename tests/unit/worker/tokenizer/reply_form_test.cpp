@@ -169,6 +169,21 @@ TEST(ReplyForm, ReasoningThatThePromptBeginsHasToEnd) {
   }
 }
 
+TEST(ReplyForm, AByteThatNoCharacterHasMayStandBeforeOneThatIsCut) {
+  const ReplyForm chatml = form("chatml");
+  for (const std::string text : {"a\xc3\xd0\x8b" "b", "\xe2\x82" "a\xe2\x82\xac", "\x80\xf0\x9f\x98\x80"}) {
+    const std::string whole = parse(chatml, "", text, json::array()).content;
+    for (size_t cut = 1; cut < text.size(); ++cut) {
+      ReplyParser parser = chatml.begin("", "[]", true);
+      std::string pieces;
+      for (const std::string& piece : {text.substr(0, cut), text.substr(cut)})
+        for (const ReplyEvent& event : parser.feed(piece)) pieces += event.text;
+      for (const ReplyEvent& event : parser.finish()) pieces += event.text;
+      EXPECT_EQ(pieces, whole) << "cut at " << cut;
+    }
+  }
+}
+
 TEST(ReplyForm, WhatAFormCannotHoldIsRefusedWithTheReason) {
   const Tokenizer tokenizer = bytes();
   const auto refusal = [&](const std::string& name, const json& parameters) -> std::string {
