@@ -335,7 +335,9 @@ class Decider {
     out.predicted = layout.ranks[static_cast<size_t>(dp_local)];
     if (!layout.weights.empty()) out.predicted.weights = layout.weights[static_cast<size_t>(rank)];
     out.predicted.kv =
-        layout.kv_blocks * block_tokens * kv_bytes_per_token(stage.metadata, stage.partition, t, demand_.precision);
+        layout.kv_blocks * block_tokens * kv_bytes_per_token(stage.metadata, stage.partition, t, demand_.precision) +
+        per_dp_rank(layout.concurrency, layout.sizes.data) *
+            state_bytes_per_sequence(stage.metadata, stage.partition, t);
     for (const Partition::Row& row : stage.partition.rows())
       out.rows.push_back({row.stack, row.axis, row.units, {row.ranges[static_cast<size_t>(t)]}});
     out.layers = stage.layers;

@@ -57,6 +57,15 @@ int64_t widened_tile(const ModelMetadata& metadata, const Partition& partition, 
   return std::min(quantised * element, 2 * widened_tile_bytes + widened_tile_row_multiple * widest * element);
 }
 
+/// Returns an upper bound of the numbers that a recurrent layer holds at once, beside those of the residual: eight times
+/// its projections (convolved, repeated for all value heads, times their factors), and a state with its successor.
+int64_t recurrent_elements(const Partition& partition, const StackMetadata& stack, int rank, int64_t tokens) {
+  const Recurrence& recurrence = stack.recurrence;
+  if (recurrence.units == 0) return 0;
+  const int64_t units = partition.range(stack.name, Axis::Groups, recurrence.units, rank).size();
+  return units * (8 * tokens * recurrence.channels + 2 * recurrence.state);
+}
+
 }  // namespace
 
 int64_t source_length(const ModelMetadata& metadata, int64_t sequence_length) {
@@ -107,9 +116,10 @@ int64_t activation_bytes(const ModelMetadata& metadata, const Partition& partiti
     const int64_t attention = tokens * stack.head_dim * (2 * heads + 2 * kv) + remembered + std::max(scored, exchanged);
     const int64_t mlp = 3 * tokens * ffn_columns(partition, stack, rank) +
                         (has_experts(metadata, stack) ? 2 * tokens * stack.hidden : 0);
+    const int64_t recurrent = recurrent_elements(partition, stack, rank, tokens);
     // what stands beside each other while activations are rounded, half of it in double
     const int64_t rounded = stack.integers ? 4 : 1;
-    stacks = std::max(stacks, rounded * (5 * tokens * stack.hidden + std::max(attention, mlp)));  // one after the other
+    stacks = std::max(stacks, rounded * (5 * tokens * stack.hidden + std::max({attention, mlp, recurrent})));  // one after the other
     vocabulary = std::max(vocabulary, stack.vocab);
   }
   const bool scores = generates || metadata.task == "fill-mask";
@@ -125,12 +135,24 @@ int64_t segment_bytes(int ranks) {
   return (bytes + mebi - 1) / mebi * mebi;
 }
 
+int64_t state_bytes_per_sequence(const ModelMetadata& metadata, const Partition& partition, int rank) {
+  int64_t bytes = 0;
+  if (metadata.task != "generate") return 0;
+  for (const StackMetadata& stack : metadata.stacks) {
+    const Recurrence& recurrence = stack.recurrence;
+    if (recurrence.units > 0)
+      bytes += float_bytes * (stack.layers - stack.attending_layers()) * recurrence.state *
+               partition.range(stack.name, Axis::Groups, recurrence.units, rank).size();
+  }
+  return bytes;
+}
+
 int64_t kv_bytes_per_token(const ModelMetadata& metadata, const Partition& partition, int rank, DType dtype) {
   int64_t bytes = 0;
   if (metadata.task != "generate") return 0;  // a forward pass without decoding caches nothing
   for (const StackMetadata& stack : metadata.stacks) {
     if (!stack.causal || stack.heads <= 0) continue;
-    bytes += 2 * stack.layers * partition.range(stack.name, Axis::Kv, stack.kv_heads, rank).size() * stack.head_dim *
+    bytes += 2 * stack.attending_layers() * partition.range(stack.name, Axis::Kv, stack.kv_heads, rank).size() * stack.head_dim *
              size_of(compute_type(metadata, dtype));
   }
   return bytes;

@@ -28,14 +28,16 @@ int64_t source_length(const ModelMetadata&, int64_t sequence_length);
 /// where that is more and a sequence is never split: encoders and what attends to them, models that do not generate), C
 /// = sequence length, or positions of an image where an answer is generated from one, h = hidden, d = head_dim, a and k
 /// = the rank's heads and kv heads, K = all kv heads where they are fewer than ranks, else 0, f = its FFN columns, s =
-/// rows that are scored in one step (sequences; of a fill-mask model all T), V = the vocabulary:
+/// rows that are scored in one step (sequences; of a fill-mask model all T), V = the vocabulary, u, c and e = the rank's
+/// units, the channels and the states of a recurrence:
 ///   4 bytes x (5 T h                          residual, its sum, the norm, the block's result and its reduction
 ///              + max(T d (2a + 2k)            q, k, v and the attention's result
 ///                      + max(2 a T C + 4 k d C + T C    scores and their softmax, keys and values gathered twice, the
 ///                      mask
 ///                          , T d (2 K + 6 k) if K > 0)  keys and values that ranks share out: the rank's rows, those
 ///                          of all, its own heads' twice
-///                    , 3 T f)                 up, gate, activated
+///                    , 3 T f                  up, gate, activated
+///                    , u (8 T c + 2 e))       a recurrent layer: its projections, their products, its states
 ///              + 2 s V)                       the rank's scores and, on rank 0, those of all
 /// Attention runs for one sequence at a time, so C counts once (worker/ops/cpu/attention.cpp). The kernels of GPUs hold
 /// no scores: there the first line of the inner max is 4 k d C + T d a, keys and values in rows, and queries and
@@ -43,6 +45,10 @@ int64_t source_length(const ModelMetadata&, int64_t sequence_length);
 ///   at most 2 x 32 MiB + 64 rows, and no more than all quantised elements of the rank take.
 int64_t activation_bytes(const ModelMetadata&, const Partition&, int rank, int64_t sequence_length,
                          int64_t max_concurrency, const StepSize& step = {});
+
+/// Returns the bytes of the states that one sequence keeps on `rank` in layers without keys and values: 4 bytes x
+/// layers x units of the rank x numbers of a unit (Recurrence). 0 where no such layer generates.
+int64_t state_bytes_per_sequence(const ModelMetadata&, const Partition&, int rank);
 
 /// Returns the resident bytes of a rank's process that belong to no tensor: code and static data of LibTorch, threads,
 /// HTTP, the tokenizer, the staging buffer of a loader. On a CPU, `serve` on x86-64 takes 157 MiB; the rest covers the

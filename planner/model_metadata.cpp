@@ -60,6 +60,14 @@ constexpr int64_t max_count = 1 << 16;
 constexpr int64_t max_exchanges = 1024;  // of a layer
 constexpr int64_t max_rows_per_token = 16;
 constexpr size_t max_uses = 1024;
+constexpr size_t max_parts = size_t{1} << 16;
+
+json use_json(const Use& use) {
+  json out = json::array({use.stack, use.first});
+  if (use.count != 1 || use.every != 1) out.push_back(use.count);
+  if (use.every != 1) out.push_back(use.every);
+  return out;
+}
 
 json stack_json(const StackMetadata& stack) {
   json out{{"n", stack.name},  {"l", stack.layers},   {"h", stack.hidden},
@@ -76,13 +84,11 @@ json stack_json(const StackMetadata& stack) {
   if (stack.memory != 0) out["y"] = stack.memory;
   if (stack.exchanges != 0) out["e"] = stack.exchanges;
   if (stack.rows_per_token != 1) out["t"] = stack.rows_per_token;
-  return out;
-}
-
-json use_json(const Use& use) {
-  json out = json::array({use.stack, use.first});
-  if (use.count != 1 || use.every != 1) out.push_back(use.count);
-  if (use.every != 1) out.push_back(use.every);
+  if (const Recurrence& recurrence = stack.recurrence; recurrence.units > 0) {
+    json attending = json::array();
+    for (const Use& use : recurrence.attending) attending.push_back(use_json(use));
+    out["s"] = {{"u", recurrence.units}, {"e", recurrence.state}, {"c", recurrence.channels}, {"a", attending}};
+  }
   return out;
 }
 
@@ -110,6 +116,37 @@ DType read_dtype(const JsonReader& reader, const char* key, std::optional<DType>
   return *type;
 }
 
+/// [stack, first], [stack, first, count] or [stack, first, count, every].
+Use read_use(const json& value, const std::string& path) {
+  const char* form = "[stack, first, count, every] with the last two optional";
+  if (!value.is_array() || value.size() < 2 || value.size() > 4) JsonReader::wrong(path, value, form);
+  static constexpr const char* keys[] = {"stack", "first", "count", "every"};
+  json named = json::object();
+  for (size_t i = 0; i < value.size(); ++i) named[keys[i]] = value[i];
+  const JsonReader reader(named, path);
+  Use use{reader.text("stack", 32), static_cast<int>(reader.integer("first", stack_output, max_layers))};
+  use.count = static_cast<int>(reader.integer("count", 1, max_layers, 1));
+  use.every = static_cast<int>(reader.integer("every", 1, max_layers, 1));
+  return use;
+}
+
+Recurrence read_recurrence(const JsonReader& reader, int layers) {
+  Recurrence recurrence;
+  recurrence.units = reader.integer("u", 1, max_heads);
+  recurrence.state = reader.integer("e", 1, max_elements);
+  recurrence.channels = reader.integer("c", 1, max_elements);
+  const json& attending = reader.list("a", 64);
+  for (size_t i = 0; i < attending.size(); ++i) {
+    const Use use = read_use(attending[i], reader.path("a", i));
+    const int64_t last = use.first + (int64_t{use.count} - 1) * use.every;
+    if (use.first < 0 || last >= layers)
+      JsonReader::fail(reader.path("a", i), "layer " + std::to_string(last),
+                       "one of its " + std::to_string(layers) + " layers");
+    recurrence.attending.push_back(use);
+  }
+  return recurrence;
+}
+
 StackMetadata read_stack(const JsonReader& reader) {
   StackMetadata stack;
   stack.name = reader.text("n", 32);
@@ -130,25 +167,12 @@ StackMetadata read_stack(const JsonReader& reader) {
   stack.memory = reader.integer("y", 0, max_units, 0);
   stack.exchanges = reader.integer("e", 0, max_exchanges, 0);
   stack.rows_per_token = reader.integer("t", 1, max_rows_per_token, 1);
+  if (reader.has("s")) stack.recurrence = read_recurrence(reader.object("s"), stack.layers);
   if (stack.heads > 0 && (stack.kv_heads < 1 || stack.heads % stack.kv_heads != 0)) {
     JsonReader::fail(reader.path("k"), std::to_string(stack.kv_heads) + " kv heads",
                      "a divisor of the " + std::to_string(stack.heads) + " heads");
   }
   return stack;
-}
-
-/// [stack, first], [stack, first, count] or [stack, first, count, every].
-Use read_use(const json& value, const std::string& path) {
-  const char* form = "[stack, first, count, every] with the last two optional";
-  if (!value.is_array() || value.size() < 2 || value.size() > 4) JsonReader::wrong(path, value, form);
-  static constexpr const char* keys[] = {"stack", "first", "count", "every"};
-  json named = json::object();
-  for (size_t i = 0; i < value.size(); ++i) named[keys[i]] = value[i];
-  const JsonReader reader(named, path);
-  Use use{reader.text("stack", 32), static_cast<int>(reader.integer("first", stack_output, max_layers))};
-  use.count = static_cast<int>(reader.integer("count", 1, max_layers, 1));
-  use.every = static_cast<int>(reader.integer("every", 1, max_layers, 1));
-  return use;
 }
 
 /// [elements, scales, scales of a block] with the last optional.
@@ -191,6 +215,31 @@ Part read_part(const JsonReader& reader, const json& value, DType usual) {
   reader.list("a", 64);
   for (size_t i = 0; i < value["a"].size(); ++i) part.also.push_back(read_use(value["a"][i], reader.path("a", i)));
   return part;
+}
+
+/// Layers that are alike: so many runs of as many layers, each so far behind the one before.
+struct Runs {
+  int64_t every = 1, count = 1;
+};
+
+/// Returns how many parts from `first` on are the same part of further layers, at equal steps.
+size_t runs_from(const std::vector<Part>& parts, size_t first) {
+  Part next = parts[first];
+  if (!next.also.empty() || next.first < 0 || first + 1 == parts.size()) return 1;
+  const int every = parts[first + 1].first - next.first;
+  if (every < next.count) return 1;
+  size_t end = first;
+  for (; end < parts.size() && parts[end] == next; ++end) next.first += every;
+  return end - first;
+}
+
+/// [layers from a run to the next, runs].
+Runs read_runs(const json& value, const std::string& path, const Part& part) {
+  if (!value.is_array() || value.size() != 2 || part.first < 0 || !part.also.empty())
+    JsonReader::wrong(path, value, "[layers from a run to the next, runs], of a part of layers that nothing shares");
+  const json named{{"every", value[0]}, {"runs", value[1]}};
+  const JsonReader reader(named, path);
+  return {reader.integer("every", part.count, max_layers), reader.integer("runs", 2, max_layers)};
 }
 
 /// Throws when layers first, first + every, ... of `stack` do not all exist. A use outside the layers is one position.
@@ -239,6 +288,12 @@ void check(const ModelMetadata& metadata) {
 
 }  // namespace
 
+int Recurrence::attending_layers() const {
+  int layers = 0;
+  for (const Use& use : attending) layers += use.count;
+  return layers;
+}
+
 DType compute_type(const ModelMetadata& metadata, DType precision) {
   if (precision != DType::I8) return precision;
   return metadata.dtype == DType::F16 || metadata.dtype == DType::BF16 ? metadata.dtype : DType::F32;
@@ -255,7 +310,12 @@ int64_t held_bytes(const ModelMetadata& metadata, const Part& part, int64_t unit
 json to_json(const ModelMetadata& metadata) {
   json stacks = json::array(), parts = json::array();
   for (const StackMetadata& stack : metadata.stacks) stacks.push_back(stack_json(stack));
-  for (const Part& part : metadata.parts) parts.push_back(part_json(part, metadata.dtype));
+  for (size_t i = 0; i < metadata.parts.size();) {
+    const size_t runs = runs_from(metadata.parts, i);
+    parts.push_back(part_json(metadata.parts[i], metadata.dtype));
+    if (runs > 1) parts.back()["w"] = {metadata.parts[i + 1].first - metadata.parts[i].first, runs};
+    i += runs;
+  }
   json out{{"model_type", metadata.model_type},
            {"architecture", metadata.architecture},
            {"task", metadata.task},
@@ -287,8 +347,17 @@ ModelMetadata metadata_from_json(const json& value) {
                        "stacks of different names");
   }
   const json& parts = reader.list("parts", 512);
-  for (size_t i = 0; i < parts.size(); ++i)
-    metadata.parts.push_back(read_part({parts[i], reader.path("parts", i)}, parts[i], metadata.dtype));
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const JsonReader one(parts[i], reader.path("parts", i));
+    Part part = read_part(one, parts[i], metadata.dtype);
+    const Runs runs = one.has("w") ? read_runs(parts[i]["w"], one.path("w"), part) : Runs{};
+    for (int64_t run = 0; run < runs.count; ++run) {
+      metadata.parts.push_back(part);
+      part.first += static_cast<int>(runs.every);
+    }
+    if (metadata.parts.size() > max_parts)
+      JsonReader::fail(one.path("w"), "more than " + std::to_string(max_parts) + " parts in all", "fewer");
+  }
   check(metadata);
   return metadata;
 }

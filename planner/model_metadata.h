@@ -76,6 +76,17 @@ struct Part {
   bool operator==(const Part&) const = default;
 };
 
+/// The layers of a stack that keep a state of each sequence in place of keys and values. All are alike.
+struct Recurrence {
+  int64_t units = 0;           ///< heads by which ranks cut a layer; 0: the stack has no such layers
+  int64_t state = 0;           ///< F32 numbers that a sequence keeps in a layer, per unit
+  int64_t channels = 0;        ///< columns of the layer's projections, per unit
+  std::vector<Use> attending;  ///< the other layers of the stack, which have keys and values
+  /// Returns the number of those layers.
+  int attending_layers() const;
+  bool operator==(const Recurrence&) const = default;
+};
+
 /// Sizes of a stack that determine KV cache and activation memory.
 struct StackMetadata {
   std::string name;
@@ -90,6 +101,9 @@ struct StackMetadata {
   bool integers = false;  ///< computes in integers that F32 holds: no other precision serves it
   bool media = false;     ///< reads images or audio, no tokens; positions, if any, are those of every input
   int64_t rows_per_token = 1;  ///< the most rows that a token of a sequence has in a step of generation
+  Recurrence recurrence = {};
+  /// Returns the number of layers that have keys and values.
+  int attending_layers() const { return recurrence.units > 0 ? recurrence.attending_layers() : layers; }
   bool operator==(const StackMetadata&) const = default;
 };
 

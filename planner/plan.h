@@ -159,6 +159,9 @@ std::string_view name_of(Residency);
 std::optional<Residency> residency_of(std::string_view);
 std::optional<Objective> objective_of(std::string_view);
 
+/// Returns the share of one of `data` data-parallel ranks in a number of sequences, rounded up.
+constexpr int64_t per_dp_rank(int64_t sequences, int data) { return (sequences + data - 1) / data; }
+
 /// Returns the bytes of keys and values that one token takes on `rank`, in the block table of the answer or of a
 /// cross-attention's source; 0 for models that do not generate.
 int64_t kv_bytes_per_token(const ModelMetadata&, const Partition&, int rank, DType);

@@ -245,6 +245,17 @@ std::optional<Part> clipped(const Part& part, const Held& held) {
   return out;
 }
 
+/// Leaves the attending layers of a recurrent stack that the stage holds.
+void clip(StackMetadata& stack, const Held& held) {
+  std::vector<Use> here;
+  for (Use use : stack.recurrence.attending) {
+    use.stack = stack.name;
+    if (auto one = held.clip(use)) here.push_back(*one);
+  }
+  stack.recurrence.attending = std::move(here);
+  if (stack.recurrence.attending_layers() == stack.layers) stack.recurrence = {};
+}
+
 }  // namespace
 
 Layers all_layers(const ModelMetadata& metadata) {
@@ -295,6 +306,7 @@ ModelMetadata stage_metadata(const ModelMetadata& metadata, const Layers& layers
     StackMetadata& stack = out.stacks.emplace_back(metadata.stacks[i]);
     stack.layers = held.layers(i);
     if (!held.first() && !held.last()) stack.vocab = 0;
+    if (stack.recurrence.units > 0) clip(stack, held);
   }
   for (const Part& part : metadata.parts) {
     auto here = clipped(part, held);

@@ -37,7 +37,7 @@ double dp_rank_rate(const ModelMetadata& metadata, const Layout& layout, const D
 
 Layout data_parallel(const ModelMetadata& metadata, const Sizes& sizes, const Demand& demand) {
   const auto all = static_cast<double>(demand.concurrency), count = static_cast<double>(sizes.data);
-  Layout layout = tensor_pipeline(metadata, sizes, demand, (demand.concurrency + sizes.data - 1) / sizes.data);
+  Layout layout = tensor_pipeline(metadata, sizes, demand, per_dp_rank(demand.concurrency, sizes.data));
   layout.concurrency = std::min(demand.concurrency, layout.concurrency * sizes.data);
   const double busy = std::min(count, all);  // data-parallel ranks that have a sequence
   layout.micro_batches = demand.micro_batches.value_or(planned_micro_batches(metadata, sizes, all / busy));

@@ -52,7 +52,7 @@ Traffic traffic(const ModelMetadata& metadata, const WeightShards& shards, Unit 
 /// counts, plus the wait for the first unit.
 FullyShardedLayout fully_sharded(const ModelMetadata& metadata, int n, Unit unit, Residency from, double seconds_a_byte,
                                  const Demand& demand, const char* bound) {
-  const int64_t each = (demand.concurrency + n - 1) / n, buffer = buffer_bytes(metadata, unit, demand.precision);
+  const int64_t each = per_dp_rank(demand.concurrency, n), buffer = buffer_bytes(metadata, unit, demand.precision);
   const WeightShards weights = shard_weights(metadata, demand.precision);
   FullyShardedLayout out{tensor_pipeline(metadata, {}, demand, each), bound};
   Layout& layout = out.layout;

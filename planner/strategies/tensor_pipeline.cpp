@@ -146,7 +146,8 @@ Layout tensor_pipeline(const ModelMetadata& metadata, const Sizes& sizes, const 
     for (int t = 0; t < sizes.tensor; ++t) {
       Memory memory;
       memory.weights = stage.partition.weight_bytes(stage.metadata, t);
-      memory.kv = cached * kv_bytes_per_token(stage.metadata, stage.partition, t, demand.precision);
+      memory.kv = cached * kv_bytes_per_token(stage.metadata, stage.partition, t, demand.precision) +
+                  dp_rank_concurrency * state_bytes_per_sequence(stage.metadata, stage.partition, t);
       memory.activations = step_bytes(metadata, stage, t, sizes, demand, dp_rank_concurrency);
       memory.communicator = (segment_bytes(sizes.devices()) + sizes.devices() - 1) / sizes.devices();
       memory.runtime = runtime_bytes(demand.kind);
@@ -160,7 +161,7 @@ Layout tensor_pipeline(const ModelMetadata& metadata, const Sizes& sizes, const 
 
 void grow_step(const ModelMetadata& metadata, const Demand& demand, Layout& layout) {
   if (demand.kind != DeviceKind::GPU) return;
-  const int64_t dp_rank_concurrency = (demand.concurrency + layout.sizes.data - 1) / layout.sizes.data;
+  const int64_t dp_rank_concurrency = per_dp_rank(demand.concurrency, layout.sizes.data);
   const Sizes sizes = layout.sizes;
   for (int64_t tokens = max_gpu_step_tokens; tokens > demand.step_tokens; tokens /= 2) {
     if (metadata.task == "generate" && tokens / 2 >= demand.sequence_length) continue;

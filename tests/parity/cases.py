@@ -25,6 +25,7 @@ import cases_neighbors
 import cases_pooled
 import cases_prophetnet
 import cases_quantized
+import cases_recurrent
 import cases_reformer
 import cases_relative
 import cases_sparse
@@ -69,6 +70,11 @@ class Case:
             sizes = [settings[part].get("vocab_size") for part in ("encoder", "decoder")]
             found["vocab_size"] = min(size for size in sizes if size)
         return found
+
+    @property
+    def is_text_of_many(self):
+        """Returns whether the checkpoint reads more than text, of which only the text is served."""
+        return self.kind == "decoder" and "text_config" in self.settings
 
     @property
     def reads(self):
@@ -174,6 +180,7 @@ _SEEDS = {
     **cases_entities.SEEDS,
     **cases_decoders_dense.SEEDS,
     **cases_experts.SEEDS,
+    **cases_recurrent.SEEDS,
     **cases_multimodal.SEEDS,
     **cases_sparse.SEEDS,
     **cases_streams.SEEDS,
@@ -844,6 +851,7 @@ CASES = (
     *cases_streams.cases(_family),
     *cases_decoders_dense.cases(_family),
     *cases_experts.cases(_family),
+    *cases_recurrent.cases(_family),
     *cases_multimodal.cases(_family),
     *cases_sparse.cases(_family),
     *cases_audio.cases(_family),

@@ -6,7 +6,7 @@ from cases_decoders import SMALL_DECODER
 TWO = (2,)  # ranks
 _ROPE = {"rope_type": "default", "rope_theta": 1000.0}
 _HEADS = ("ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering")
-_COLUMNS = 16  # of an expert: three ranks have unlike shares, and transformers multiplies rows of 16 bytes
+COLUMNS = 16  # of an expert: three ranks have unlike shares, and transformers multiplies rows of 16 bytes
 
 # as in cases.py; or answers would be nearly tied
 SEEDS = {}
@@ -17,7 +17,7 @@ _FAMILIES = {
         "Mixtral",
         "MixtralConfig",
         3,
-        {"num_local_experts": 5, "num_experts_per_tok": 2, "intermediate_size": _COLUMNS},
+        {"num_local_experts": 5, "num_experts_per_tok": 2, "intermediate_size": COLUMNS},
     ),
     "qwen2_moe": (
         "Qwen2Moe",
@@ -26,7 +26,7 @@ _FAMILIES = {
         {
             "num_experts": 6,
             "num_experts_per_tok": 2,
-            "moe_intermediate_size": _COLUMNS,
+            "moe_intermediate_size": COLUMNS,
             "shared_expert_intermediate_size": 22,
             "mlp_only_layers": [1],
         },
@@ -39,12 +39,12 @@ _FAMILIES = {
             "head_dim": 8,
             "num_experts": 8,
             "num_experts_per_tok": 3,
-            "moe_intermediate_size": _COLUMNS,
+            "moe_intermediate_size": COLUMNS,
             "decoder_sparse_step": 2,
             "norm_topk_prob": True,
         },
     ),
-    "olmoe": ("Olmoe", "OlmoeConfig", 0, {"num_experts": 6, "num_experts_per_tok": 2, "intermediate_size": _COLUMNS}),
+    "olmoe": ("Olmoe", "OlmoeConfig", 0, {"num_experts": 6, "num_experts_per_tok": 2, "intermediate_size": COLUMNS}),
     "glm4_moe": (
         "Glm4Moe",
         "Glm4MoeConfig",
@@ -55,7 +55,7 @@ _FAMILIES = {
             "n_group": 4,
             "topk_group": 2,
             "num_experts_per_tok": 3,
-            "moe_intermediate_size": _COLUMNS,
+            "moe_intermediate_size": COLUMNS,
             "routed_scaling_factor": 1.5,
             "use_qk_norm": True,
             "attention_bias": True,
@@ -71,7 +71,7 @@ _FAMILIES = {
             "n_routed_experts": 6,
             "n_shared_experts": 2,
             "num_experts_per_tok": 2,
-            "moe_intermediate_size": _COLUMNS,
+            "moe_intermediate_size": COLUMNS,
             "first_k_dense_replace": 1,
             "layer_types": ["full_attention"] * 3,
         },
@@ -83,7 +83,7 @@ _FAMILIES = {
         {
             "moe_num_experts": 6,
             "moe_k": 2,
-            "moe_intermediate_size": _COLUMNS,
+            "moe_intermediate_size": COLUMNS,
             "moe_num_shared_experts": 2,
             "tie_word_embeddings": False,
         },
@@ -96,7 +96,7 @@ _FAMILIES = {
             "head_dim": 8,
             "num_local_experts": 5,
             "num_experts_per_tok": 2,
-            "intermediate_size": _COLUMNS,
+            "intermediate_size": COLUMNS,
             "swiglu_limit": 1.5,
             "sliding_window": 5,
             "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
@@ -118,7 +118,7 @@ _FAMILIES = {
         {
             "num_local_experts": 6,
             "num_experts_per_tok": 2,
-            "intermediate_size": _COLUMNS,
+            "intermediate_size": COLUMNS,
             "embedding_multiplier": 3.0,
             "attention_multiplier": 0.2,
             "residual_multiplier": 0.7,
@@ -133,7 +133,7 @@ _FAMILIES = {
         {
             "num_local_experts": 6,
             "num_experts_per_tok": 2,
-            "intermediate_size": _COLUMNS,
+            "intermediate_size": COLUMNS,
             "shared_intermediate_size": 22,
             "embedding_multiplier": 3.0,
             "attention_multiplier": 0.2,
@@ -147,7 +147,7 @@ _FAMILIES = {
             "head_dim": 8,
             "num_experts": 6,
             "num_experts_per_tok": 2,
-            "intermediate_size": _COLUMNS,
+            "intermediate_size": COLUMNS,
             "num_shared_experts": 2,
             "expert_selection_fn": "sigmoid",
             "first_k_dense_replace": 1,
@@ -164,7 +164,7 @@ _FAMILIES = {
             "head_dim": 8,
             "num_experts": 6,
             "moe_topk": [2, 3, 2],
-            "intermediate_size": _COLUMNS,
+            "intermediate_size": COLUMNS,
             "rope_parameters": {"rope_type": "dynamic", "rope_theta": 100.0, "alpha": 3.0, "factor": 1.0},
         },
     ),
@@ -175,7 +175,7 @@ _FAMILIES = {
         {
             "num_local_experts": 6,
             "num_experts_per_tok": 2,
-            "intermediate_size": _COLUMNS,
+            "intermediate_size": COLUMNS,
             "router_jitter_noise": 0.3,  # or no logit would lie near another
             "attention_bias": True,
             "lm_head_bias": True,
@@ -190,7 +190,7 @@ _FAMILIES = {
             "rotary_dim": 4,
             "num_local_experts": 6,
             "num_experts_per_tok": 2,
-            "intermediate_size": _COLUMNS,
+            "intermediate_size": COLUMNS,
         },
     ),
 }
@@ -201,7 +201,7 @@ MODEL_TYPES = tuple(_FAMILIES)
 # Without norms of queries and keys softmaxes would be too sharp.
 SMALLER = {
     model_type: {
-        "experts.gate_up_proj": (2 * _COLUMNS) ** -0.5,
+        "experts.gate_up_proj": (2 * COLUMNS) ** -0.5,
         "experts.down_proj": 36**-0.5,
         "sinks": 0.1,  # or all would take alike of a softmax
         "q_proj.weight": 1

@@ -14,8 +14,8 @@ _TOWER = {
     "image_size": 8,
     "patch_size": 4,
 }
-_PLACES = {"image_token_id": 5, "video_token_id": 6, "vision_start_token_id": 7, "vision_end_token_id": 8}
-_QWEN_TOWER = {"depth": 1, "hidden_size": 8, "intermediate_size": 8, "num_heads": 2, "out_hidden_size": 36}
+PLACES = {"image_token_id": 5, "video_token_id": 6, "vision_start_token_id": 7, "vision_end_token_id": 8}
+QWEN_TOWER = {"depth": 1, "hidden_size": 8, "intermediate_size": 8, "num_heads": 2, "out_hidden_size": 36}
 _WINDOWS = ["sliding_attention", "full_attention", "sliding_attention"]
 _GEMMA_ROPE = {
     "sliding_attention": {"rope_type": "default", "rope_theta": 100.0},
@@ -75,7 +75,7 @@ _FAMILIES = {
         "Qwen2_5_VLModel",
         "Qwen2_5_VLConfig",
         {"rope_parameters": {**_ROPE, "mrope_section": [1, 1, 1]}},
-        {"vision_config": {**_QWEN_TOWER, "patch_size": 4, "fullatt_block_indexes": [0]}, **_PLACES},
+        {"vision_config": {**QWEN_TOWER, "patch_size": 4, "fullatt_block_indexes": [0]}, **PLACES},
     ),
     "qwen2_vl": (
         "Qwen2VLForConditionalGeneration",
@@ -91,7 +91,7 @@ _FAMILIES = {
                 "num_heads": 2,
                 "patch_size": 4,
             },
-            **_PLACES,
+            **PLACES,
         },
     ),
     "qwen3_vl": (
@@ -101,12 +101,12 @@ _FAMILIES = {
         {"head_dim": 8, "rope_parameters": {**_ROPE, "mrope_section": [2, 1, 1]}},
         {
             "vision_config": {
-                **_QWEN_TOWER,
+                **QWEN_TOWER,
                 "patch_size": 4,
                 "deepstack_visual_indexes": [0],
                 "num_position_embeddings": 4,
             },
-            **_PLACES,
+            **PLACES,
         },
     ),
     "llava": (

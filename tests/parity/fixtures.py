@@ -24,6 +24,7 @@ import cases_experts
 import cases_multimodal
 import cases_neighbors
 import cases_quantized
+import cases_recurrent
 
 CACHE = pathlib.Path(os.environ.get("PM_CACHE", pathlib.Path.home() / ".cache/parallelmodel")) / "oracle"
 
@@ -31,6 +32,7 @@ SMALLER = {
     **cases_neighbors.SMALLER,
     **cases_composites.SMALLER,
     **cases_experts.SMALLER,
+    **cases_recurrent.SMALLER,
     **cases_multimodal.SMALLER,
 }  # by shrink()
 

@@ -8,6 +8,7 @@ import cases_experts
 import cases_latents
 import cases_memory
 import cases_multimodal
+import cases_recurrent
 import cases_pooled
 import cases_prophetnet
 import cases_streams
@@ -110,6 +111,7 @@ def _drawn(case, kind, shape):
             *cases_decoders_dense.MODEL_TYPES,
             *cases_experts.MODEL_TYPES,
             *cases_multimodal.MODEL_TYPES,
+            *cases_recurrent.MODEL_TYPES,
         ):
             found["position_ids"].sort(-1)  # as rotary positions are: far beyond the text, with gaps
     return found

@@ -26,6 +26,7 @@ import mutations_pooled
 import mutations_prophetnet
 import mutations_quantized
 import mutations_reformer
+import mutations_recurrent
 import mutations_relative
 import mutations_sparse
 import mutations_streams
@@ -563,6 +564,7 @@ MUTATIONS = (
     *mutations_encoders.rows(_of, sys.modules[__name__]),
     *mutations_dense.rows(_of, sys.modules[__name__]),
     *mutations_experts.rows(_of, sys.modules[__name__]),
+    *mutations_recurrent.rows(_of, sys.modules[__name__]),
     *mutations_latents.rows(_of, sys.modules[__name__]),
     *mutations_reformer.rows(_of, sys.modules[__name__]),
     *mutations_relative.rows(_of, sys.modules[__name__]),

@@ -8,6 +8,7 @@ import json
 
 import cases_experts
 import cases_prophetnet
+import cases_recurrent
 import cases_reformer
 import fixtures
 from safetensors.numpy import load_file, save_file
@@ -27,7 +28,7 @@ def model(case, dtype="float32", attention="eager"):
         fixtures.checkpoint(case), dtype=getattr(torch, dtype), attn_implementation=attention, output_loading_info=True
     )
     assert not any(report.values()), f"{case.name}: transformers does not load what it saved: {report}"
-    if case.model_type in cases_experts.MODEL_TYPES and attention == "eager":
+    if case.model_type in (*cases_experts.MODEL_TYPES, *cases_recurrent.WITH_EXPERTS) and attention == "eager":
         loaded.set_experts_implementation("eager")  # the default takes neither doubles nor tensors at any address
     if case.model_type == "xlnet":  # whose attention is F32 whatever its other weights are
         loaded = loaded.to(getattr(torch, dtype))

@@ -59,7 +59,7 @@ def unused(case):
         return lambda name: name.endswith(
             ("rel_embeddings.weight", "encoder.LayerNorm.weight", "encoder.LayerNorm.bias")
         )
-    if case.model_type in cases_multimodal.MODEL_TYPES:
+    if case.is_text_of_many:
         return lambda name: name.startswith(cases_multimodal.TOWERS)
     if case.model_type == "mobilebert":  # what attention does not read, a projection of embeddings that fit
         idle = [".bottleneck.attention."] if case.settings.get("use_bottleneck_attention") else []
@@ -135,7 +135,7 @@ def write_sparse(path, header, equal=()):
         for number, (name, tensor) in enumerate(header.items(), 1):
             begin, end = tensor["data_offsets"]
             file.seek(8 + len(text) + begin)
-            file.write((0 if name in equal else number).to_bytes(2, "little")[: end - begin])
+            file.write((0 if name in equal else number).to_bytes(4, "little")[: end - begin])
         file.truncate(8 + len(text) + max(tensor["data_offsets"][1] for tensor in header.values()))
 
 
@@ -153,4 +153,7 @@ def elements(shape):
 def part_bytes(metadata):
     """Returns the bytes of the rows of the metadata, whose keys are short and absent for default values."""
     size = {"F32": 4, "F16": 2, "BF16": 2, "F64": 8}
-    return sum(p.get("u", 1) * p["e"] * p.get("n", 1) * size[p.get("t", metadata["dtype"])] for p in metadata["parts"])
+    return sum(
+        p.get("u", 1) * p["e"] * p.get("n", 1) * p.get("w", [0, 1])[1] * size[p.get("t", metadata["dtype"])]
+        for p in metadata["parts"]
+    )

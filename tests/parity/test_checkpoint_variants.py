@@ -8,6 +8,7 @@ import json
 import struct
 
 import cases_experts
+import cases_recurrent
 import cases_multimodal
 import fixtures
 import pytest
@@ -172,6 +173,8 @@ def test_a_config_without_sizes_has_the_sizes_of_transformers(tmp_path, model_ty
         "qwen2_5_vl_text": "Qwen2_5_VLTextModel",
         "qwen2_vl_text": "Qwen2VLTextModel",
         "qwen3_vl_text": "Qwen3VLTextModel",
+        "qwen3_5_text": "Qwen3_5TextModel",
+        "qwen3_5_moe_text": "Qwen3_5MoeTextModel",
     }
     name = names.get(model_type) or next(
         name for name in OF_TYPES[model_type]["architectures"] if name.endswith("Model") and "Head" not in name
@@ -198,7 +201,8 @@ def test_a_config_without_sizes_has_the_sizes_of_transformers(tmp_path, model_ty
         model = getattr(transformers, name)(transformers.AutoConfig.for_model(model_type, **said, **needed))
     seen, shapes = set(), {}
     stored = model.state_dict(keep_vars=True)
-    if model_type in ("nomic_bert", "gte", *cases_experts.MODEL_TYPES):  # whose files have other names or arrays
+    # whose files have other names or arrays
+    if model_type in ("nomic_bert", "gte", *cases_experts.MODEL_TYPES, *cases_recurrent.WITH_EXPERTS):
         stored = revert_weight_conversion(model, stored)
     for key, value in stored.items():
         if id(value) not in seen:

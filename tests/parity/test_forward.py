@@ -7,9 +7,9 @@ import functools
 
 import cases_composites
 import cases_latents
-import cases_multimodal
 import cases_pooled
 import cases_prophetnet
+import cases_recurrent
 import cases_quantized
 import cases_reformer
 import cases_streams
@@ -29,7 +29,7 @@ def places(case, given):
 
 def stacks(case):
     """Returns the output prefix and number of layers of each stack, by the configuration."""
-    settings = case.text if case.model_type in cases_multimodal.MODEL_TYPES else case.settings
+    settings = case.text if case.is_text_of_many else case.settings
     if case.model_type in cases_streams.MODEL_TYPES:
         return cases_streams.stacks(case)
     if case.model_type in cases_latents.MODEL_TYPES:
@@ -77,7 +77,8 @@ def test_the_oracle_shows_every_layer_and_something_besides(case):
     wanted = set()
     for prefix, layers in stacks(case).items():
         wanted |= {f"{prefix}hidden_states.{i}" for i in range(layers + 1)}
-        wanted |= {f"{prefix}attentions.{i}" for i in range(layers)} if case.shows_attentions else set()
+        attending = cases_recurrent.attending_layers(case, layers) if case.shows_attentions else 0
+        wanted |= {f"{prefix}attentions.{i}" for i in range(attending)}
         wanted |= {f"cross_attentions.{i}" for i in range(layers)} if prefix == "decoder_" else set()
     if case.model_type in cases_streams.MODEL_TYPES:
         wanted = cases_streams.shown(case)

@@ -7,6 +7,7 @@ import json
 import subprocess
 
 import cases_experts
+import cases_recurrent
 import cases_multimodal
 import fixtures
 import pytest
@@ -37,7 +38,8 @@ def saved_tensors(model, row):
         tied = set()
     once = {id(tensor): (name, tensor) for name, tensor in sorted(named, key=lambda one: one[0] not in tied)}
     saved = dict(once.values())
-    if model_type in ("nomic_bert", "gte", *cases_experts.MODEL_TYPES):  # whose files have other names or arrays
+    # whose files have other names or arrays
+    if model_type in ("nomic_bert", "gte", *cases_experts.MODEL_TYPES, *cases_recurrent.WITH_EXPERTS):
         saved = revert_weight_conversion(model, saved)
     if model_type in SINES:
         saved = {name: tensor for name, tensor in saved.items() if not name.endswith("embed_positions.weight")}

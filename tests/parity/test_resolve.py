@@ -14,7 +14,7 @@ import cases_encoders
 import cases_entities
 import cases_latents
 import cases_memory
-import cases_multimodal
+import cases_recurrent
 import cases_neighbors
 import cases_pooled
 import cases_prophetnet
@@ -231,7 +231,7 @@ def blocks(case, model):
         return {name: list(modules[0].encoder.layers) for name, modules in found.items() if modules}
     if case.model_type == "vit":
         return {"vision": list(base.layers)}
-    if case.model_type in cases_multimodal.MODEL_TYPES:
+    if case.is_text_of_many:
         base = getattr(base, "language_model", base)
     inner = getattr(base, "transformer", getattr(base, "decoder", base))
     return {"decoder": list(inner.layers if hasattr(inner, "layers") else inner.h)}
@@ -334,6 +334,11 @@ def test_options_of_layers_are_those_of_transformers_modules(case):
         assert len(stack["layers"]) == len(modules)
         for ours, block in zip(stack["layers"], modules):
             attention = ours["attention"]
+            if "delta_net" in ours:
+                weight = ours["delta_net"]["norm"]["weight"]
+                assert weight.endswith(".linear_attn.norm.weight")
+                assert ours["delta_net"] == cases_recurrent.delta_net(block.linear_attn, weight)
+                continue
             if case.model_type in ("t5", "mt5"):
                 block = torch.nn.ModuleDict({"layer": block.layer})
             module = first_of(block, *ATTENTION) if case.model_type not in ("albert", "vit") else block.attention

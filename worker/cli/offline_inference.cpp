@@ -104,6 +104,7 @@ engine::Limits engine_limits(const policy::Model& model, const Plan& plan, int64
   limits.pipeline_batches = plan.pipeline;
   limits.micro_batches = plan.micro_batches;
   limits.split_forward = model.task != policy::Task::Similarity;
+  limits.recurrent = policy::is_recurrent(stack);
   limits.short_rope_tokens = policy::short_rope_tokens(stack);
   limits.shows_attentions = models::Model::shows_attentions(model);
   for (const policy::Stack& one : model.stacks)

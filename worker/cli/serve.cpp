@@ -88,9 +88,6 @@ std::string name_of_folder(const std::filesystem::path& folder) {
   return (whole.has_filename() ? whole : whole.parent_path()).filename().string();
 }
 
-/// Returns the share of one data-parallel rank in a limit of the replica, rounded up.
-int64_t per_dp_rank(int64_t all, const Plan& plan) { return (all + plan.data - 1) / plan.data; }
-
 int lead(const ServeOptions& options, const Setup& setup, engine::RankGroup& group) {
   const std::filesystem::path folder = setup.checkpoint.folder();
   std::optional<server::Retriever> retriever;  // before the probe, for it refuses a broken index
@@ -102,7 +99,7 @@ int lead(const ServeOptions& options, const Setup& setup, engine::RankGroup& gro
       {SIGTERM, SIGINT});  // from here on SIGTERM drains; before, while nothing is served, it terminates the process
   const engine::Limits limits =
       engine_limits(setup.model, setup.plan, setup.plan.sequence_length, group.kv_blocks(),
-                    per_dp_rank(options.max_concurrency, setup.plan), per_dp_rank(options.max_queue, setup.plan));
+                    per_dp_rank(options.max_concurrency, setup.plan.data), per_dp_rank(options.max_queue, setup.plan.data));
   if (retriever && setup.model.retrieval->max_length > setup.plan.sequence_length)
     throw Error(Reason::Usage, "config.json says max_combined_length " +
                                    std::to_string(setup.model.retrieval->max_length) +
@@ -237,7 +234,7 @@ int serve(ServeOptions& options, const Program& program) {
   read_nodes(options, setup.plan);
   if (!options.process.is_rank()) return launch_group(options, setup, program);
   engine::RankGroupConfig model = setup.group(setup.plan.kv_blocks);
-  const int64_t concurrency = per_dp_rank(options.max_concurrency, setup.plan);
+  const int64_t concurrency = per_dp_rank(options.max_concurrency, setup.plan.data);
   if (model.kv_blocks > 0)
     model.max_kv_blocks =
         std::max(model.kv_blocks, concurrency * blocks_per_sequence(setup.model.metadata, setup.plan.sequence_length));

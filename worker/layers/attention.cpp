@@ -54,10 +54,16 @@ at::Tensor SharedHeads::exchanged(const at::Tensor& columns, comm::Communicator&
   return at::index_select(all, 0, own_).t().contiguous();
 }
 
-KvCache::KvCache(const policy::Stack& stack, Range layers, const Loader& loader, int64_t blocks, DType type)
-    : arena_(loader.device()) {
+KvCache::KvCache(const policy::Stack& stack, Range layers, const Loader& loader, int64_t blocks, DType type,
+                 int64_t sequences)
+    : arena_(loader.device()), states_(stack, layers, loader, sequences) {
   for (int64_t number = layers.begin; number < layers.end; ++number) {
     const policy::Layer& layer = stack.layers[static_cast<size_t>(number)];
+    if (layer.delta_net) {
+      keys_.emplace_back();
+      values_.emplace_back();
+      continue;
+    }
     const int64_t heads = kv_heads_of(layer.attention, loader.partition(), loader.rank()).size();
     const std::vector<int64_t> shape{blocks, heads, block_tokens, layer.attention.head_dim};
     keys_.push_back(arena_.allocate(shape, scalar_type(type)));
@@ -68,6 +74,7 @@ KvCache::KvCache(const policy::Stack& stack, Range layers, const Loader& loader,
 void KvCache::copy_blocks(std::span<const int32_t> pairs) {
   for (auto* layers : {&keys_, &values_}) {
     for (at::Tensor& blocks : *layers) {
+      if (!blocks.defined()) continue;
       for (size_t i = 0; i + 1 < pairs.size(); i += 2) blocks[pairs[i + 1]].copy_(blocks[pairs[i]]);
     }
   }
@@ -148,6 +155,10 @@ Attention::Attention(const policy::Attention& attention, Loader& loader)
       sparse_(attention.is_sparse() ? std::optional<SparseSelfAttention>(std::in_place, attention, loader)
                                     : std::nullopt),
       chunked_(attention.chunks ? std::optional<ChunkedAttention>(std::in_place, attention, loader) : std::nullopt),
+      output_gate_(attention.output_gate
+                       ? std::optional<ColumnLinear>(
+                             std::in_place, std::vector<const policy::Linear*>{&*attention.output_gate}, loader)
+                       : std::nullopt),
       out_(attention.out, loader) {
   if (attention.query_norm) query_norm_.emplace(*attention.query_norm, loader);
   if (attention.key_norm) key_norm_.emplace(*attention.key_norm, loader);
@@ -323,6 +334,12 @@ at::Tensor grown(const at::Tensor& q, const ops::Rotation& rotation) {
 
 at::Tensor Attention::self(const at::Tensor& x, const at::Tensor& values, const Batch& batch,
                            const ops::Rotation& rotation, LayerCache cache, comm::Communicator& comm) const {
+  at::Tensor heads = attend(x, values, batch, rotation, cache, comm);
+  return output_gate_ ? heads.mul_((*output_gate_)(x).sigmoid_()) : heads;
+}
+
+at::Tensor Attention::attend(const at::Tensor& x, const at::Tensor& values, const Batch& batch,
+                             const ops::Rotation& rotation, LayerCache cache, comm::Communicator& comm) const {
   if (chunked_) return in_chunks(x, batch, comm);
   if (buckets_of_queries_) return in_buckets(x, batch, cache, comm);
   ops::AttentionOptions options = this->options();

@@ -8,33 +8,40 @@
 #include "worker/layers/patterns/chunked_attention.h"
 #include "worker/layers/patterns/sparse_self_attention.h"
 #include "worker/layers/projection_norms.h"
+#include "worker/layers/recurrent/state.h"
 #include "worker/layers/relative_content.h"
 #include "worker/policy/spec/stack.h"
 
 namespace pm::layers {
 
-/// The KV cache of one stack's layers on this rank: [layers][blocks, kv_heads, 16, head_dim]. Cross-attention uses
-/// blocks of the same pool with block tables of its own.
+/// What the layers of one stack keep of sequences on this rank: keys and values [layers][blocks, kv_heads, 16,
+/// head_dim], and the states of recurrent layers, which have no blocks. Cross-attention uses blocks of the same pool with
+/// block tables of its own.
 class KvCache {
  public:
-  /// Allocates the cache of the layers [begin, end) of the stack on the loader's device. Layers are numbered from 0
-  /// here.
-  KvCache(const policy::Stack&, Range layers, const Loader&, int64_t blocks, DType);
+  /// Allocates the cache of the layers [begin, end) of the stack on the loader's device, with states of `sequences`.
+  /// Layers are numbered from 0 here.
+  KvCache(const policy::Stack&, Range layers, const Loader&, int64_t blocks, DType, int64_t sequences);
   size_t layers() const { return keys_.size(); }
   at::Tensor& keys(size_t layer) { return keys_[layer]; }
   at::Tensor& values(size_t layer) { return values_[layer]; }
-  int64_t bytes() const { return arena_.bytes(); }
+  RecurrentStates& states() { return states_; }
+  int64_t bytes() const { return arena_.bytes(); }  ///< of the blocks
+  int64_t state_bytes() const { return states_.bytes(); }
   /// Copies keys and values of all layers; `pairs` are (from, to) blocks.
   void copy_blocks(std::span<const int32_t> pairs);
 
  private:
   ops::Arena arena_;
-  std::vector<at::Tensor> keys_, values_;
+  std::vector<at::Tensor> keys_, values_;  ///< undefined for recurrent layers
+  RecurrentStates states_;
 };
 
-/// One layer's part of a KV cache; null for a forward pass without cache.
+/// One layer's part of a KV cache; null for a forward pass without cache. A recurrent layer has a state in place of keys
+/// and values.
 struct LayerCache {
   at::Tensor *keys = nullptr, *values = nullptr;
+  LayerState* state = nullptr;
 };
 
 /// Exchanges keys and values of kv heads that several ranks attend to. The rows of a head's projections are
@@ -71,6 +78,8 @@ class Attention {
 
  private:
   at::Tensor heads(const at::Tensor& rows, int64_t first, int64_t count) const;
+  at::Tensor attend(const at::Tensor& x, const at::Tensor& values, const Batch&, const ops::Rotation&, LayerCache,
+                    comm::Communicator&) const;
   at::Tensor values_of(const at::Tensor& keys_and_values) const;
   at::Tensor keys_and_values(const at::Tensor& projected, int64_t first, comm::Communicator&) const;
   at::Tensor ragged(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const ops::StepSequences&,
@@ -103,6 +112,7 @@ class Attention {
   std::optional<SpanConvolver> convolver_;     ///< of the heads behind those that attend
   std::optional<SparseSelfAttention> sparse_;  ///< instead of ops::ragged_attention
   std::optional<ChunkedAttention> chunked_;    ///< likewise
+  std::optional<ColumnLinear> output_gate_;  ///< whose sigmoid multiplies the heads' results
   RowLinear out_;
 };
 

@@ -86,6 +86,7 @@ struct Batch {
   at::Tensor
       slots;  ///< [tokens] int64: block * 16 + offset of the KV cache; undefined: attention inside the rows, no cache
   ops::StepSequences sequences;
+  std::vector<int64_t> state_slots;           ///< of each sequence in the recurrent states; empty: none is kept
   std::vector<ops::SequenceColumns> columns;  ///< for sparse attention, relative positions by content, buckets of
                                               ///< distances and convolutions; empty: no sequence is padded or has
                                               ///< global tokens

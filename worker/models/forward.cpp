@@ -198,8 +198,10 @@ void take_states(const policy::Model& model, const policy::Stack& stack, const a
       put(names.hidden_state(i), names.entity_hidden + std::to_string(i), of, own_states);
     put_streams(names.stream_hidden + std::to_string(i), capture.hidden[i]);
   }
+  int64_t attending = 0;
   for (size_t i = 0; i < capture.attention.size(); ++i) {
-    const std::string number = std::to_string(i);
+    if (capture.attention[i].empty()) continue;  // of a recurrent layer, which transformers leaves out
+    const std::string number = std::to_string(attending++);
     if (i >= capture.global.size()) {
       put_attentions(stack, i, own(capture.attention[i]), names.attentions + number, request);
       if (i < capture.streams.size())
@@ -270,8 +272,10 @@ layers::Capture captured(const StageState& handed, const policy::Stack& stack, s
     if (const at::Tensor hidden = find(key_of("hidden", stack, i)); hidden.defined()) capture.hidden.push_back(hidden);
     for (const auto& [what, all] : {std::pair{"attention", &capture.attention}, std::pair{"cross", &capture.cross},
                                     std::pair{"global", &capture.global}, std::pair{"streams", &capture.streams}}) {
-      if (!find(key_of(what, stack, i, 0)).defined()) continue;
+      const bool has = find(key_of(what, stack, i, 0)).defined();
+      if (!has && (all != &capture.attention || !policy::is_recurrent(stack))) continue;
       auto& layer = all->emplace_back();
+      if (!has) continue;
       for (size_t j = 0; j < sequences; ++j) layer.push_back(find(key_of(what, stack, i, j)));
     }
   }

@@ -60,7 +60,9 @@ Stack::Layer::Layer(const policy::Layer& layer, layers::ActivationTypes activati
       mlp_post_norm(optionally<layers::Norm>(layer.mlp.post_norm, loader)),
       input_bottleneck(optionally<layers::InputBottleneck>(layer.bottleneck, loader)),
       rotary(layer.attention.rotary ? std::optional(rotaries.add(*layer.attention.rotary)) : std::nullopt),
-      attention(layer.attention, loader),
+      attention(layer.delta_net ? std::nullopt
+                                : std::optional<layers::Attention>(std::in_place, layer.attention, loader)),
+      delta_net(optionally<layers::DeltaNet>(layer.delta_net, loader)),
       cross(layer.cross ? std::optional(Cross{layers::Attention(*layer.cross, loader),
                                               optionally<layers::Norm>(layer.cross->norm, loader)})
                         : std::nullopt),
@@ -69,15 +71,24 @@ Stack::Layer::Layer(const policy::Layer& layer, layers::ActivationTypes activati
       output_bottleneck(optionally<layers::OutputBottleneck>(layer.bottleneck, loader)),
       branch(optionally<layers::ConvolutionBranch>(layer.branch, loader)) {}
 
+/// Returns what tokens make of each other, before the output projection.
+at::Tensor Stack::Layer::mixed(const at::Tensor& x, const at::Tensor& values, const layers::Batch& batch,
+                               const ops::Rotation& rotation, layers::LayerCache cache,
+                               comm::Communicator& comm) const {
+  if (!delta_net) return attention->self(x, values, batch, rotation, cache, comm);
+  if (batch.capture && batch.capture->attentions) batch.capture->attention.emplace_back();  // there are none
+  return (*delta_net)(x, batch, cache.state);
+}
+
 /// Computes x + attn(norm(x)) + mlp(norm'(x)); one all-reduce adds both partial sums.
 void Stack::Layer::parallel(layers::Residual& state, const layers::Batch& batch, const ops::Rotation& rotation,
                             layers::LayerCache cache, comm::Communicator& comm) const {
   const at::Tensor y = state.normed(attention_norm, types.product),
                    z = mlp_norm ? state.normed(mlp_norm, types.product) : y;
-  at::Tensor sum = attention.out().partial(attention.self(y, {}, batch, rotation, cache, comm));
+  at::Tensor sum = out().partial(mixed(y, {}, batch, rotation, cache, comm));
   sum.add_(mlp.partial(z));
   if (comm.size() > 1) comm.all_reduce(sum);
-  for (const at::Tensor& bias : {attention.out().bias(), mlp.bias()}) {
+  for (const at::Tensor& bias : {out().bias(), mlp.bias()}) {
     if (bias.defined()) sum.add_(bias);
   }
   state.add(scaled(std::move(sum), residual_multiplier));
@@ -108,9 +119,9 @@ void Stack::Layer::operator()(layers::Residual& state, const layers::Batch& batc
   const at::Tensor& positions = batch.added_positions;
   block(attention_norm, attention_post_norm, [&](const at::Tensor& y) {
     const at::Tensor& read = input_bottleneck ? inside.attended : y;
-    const at::Tensor heads = positions.defined() ? attention.self(read + positions, read, batch, rotation, cache, comm)
-                                                 : attention.self(read, inside.values, batch, rotation, cache, comm);
-    return attention.out()(heads, comm, types.residual);
+    const at::Tensor heads = positions.defined() ? mixed(read + positions, read, batch, rotation, cache, comm)
+                                                 : mixed(read, inside.values, batch, rotation, cache, comm);
+    return out()(heads, comm, types.residual);
   });
   if (cross)
     block(cross->norm, none, [&](const at::Tensor& y) {
@@ -321,7 +332,8 @@ at::Tensor Stack::operator()(at::Tensor x, layers::Batch& batch, layers::KvCache
     }
     const std::optional<size_t> rotary = layers_[layer].rotary;
     layers_[layer](state, batch, rotary ? rotations[*rotary] : none,
-                   cache ? layers::LayerCache{&cache->keys(layer), &cache->values(layer)} : layers::LayerCache{},
+                   cache ? layers::LayerCache{&cache->keys(layer), &cache->values(layer), &cache->states().layer(layer)}
+                         : layers::LayerCache{},
                    source, comm);
   }
   for (const TwoStreamLayer& layer : two_streams_) {

@@ -14,6 +14,7 @@
 #include "worker/layers/layers.h"
 #include "worker/layers/patterns/cross_block.h"
 #include "worker/layers/quantized/quantized_layer.h"
+#include "worker/layers/recurrent/delta_net.h"
 #include "worker/layers/rotary.h"
 #include "worker/layers/rows/memory_rows.h"
 #include "worker/layers/rows/pooling.h"
@@ -71,7 +72,8 @@ class Stack {
     std::optional<layers::Norm> attention_norm, mlp_norm, attention_post_norm, mlp_post_norm;
     std::optional<layers::InputBottleneck> input_bottleneck;
     std::optional<size_t> rotary;  ///< index in the stack's table
-    layers::Attention attention;
+    std::optional<layers::Attention> attention;
+    std::optional<layers::DeltaNet> delta_net;  ///< in place of attention
     std::optional<Cross> cross;
     std::vector<Feed> stacked;
     layers::Mlp mlp;
@@ -80,6 +82,9 @@ class Stack {
     Layer(const policy::Layer&, layers::ActivationTypes, layers::Loader&, layers::RotaryTable&);
     void operator()(layers::Residual& state, const layers::Batch&, const ops::Rotation&, layers::LayerCache,
                     const layers::Source*, comm::Communicator&) const;
+    const layers::RowLinear& out() const { return delta_net ? delta_net->out() : attention->out(); }
+    at::Tensor mixed(const at::Tensor& x, const at::Tensor& values, const layers::Batch&, const ops::Rotation&,
+                     layers::LayerCache, comm::Communicator&) const;
     void parallel(layers::Residual& state, const layers::Batch&, const ops::Rotation&, layers::LayerCache,
                   comm::Communicator&) const;
     /// Returns what keys and values read of a memory and the state that comes to the layer.

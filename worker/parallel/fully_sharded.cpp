@@ -21,7 +21,8 @@ class FullyShardedExecutor final : public Executor, private GenerationExecutor, 
         loader_(*shard.checkpoint, partition_, 0, shard.plan->precision, shard.progress, shard.device),
         units_(policy_, *shard.plan, world_->rank()),
         prefetcher_(units_, loader_, shard.plan->gathering->buffer, world_),
-        model_(policy_, all_layers(policy_.metadata), sharded_loader()) {
+        model_(policy_, all_layers(policy_.metadata), sharded_loader()),
+        sequences_(per_dp_rank(shard.plan->concurrency, shard.plan->data)) {
     units_.load(loader_);
     loader_.loaded();
     check_weights(shard, shard.plan->ranks.at(static_cast<size_t>(world_->rank())).predicted.weights,
@@ -46,6 +47,7 @@ class FullyShardedExecutor final : public Executor, private GenerationExecutor, 
   at::Device device() const override { return loader_.device(); }
   int64_t weight_bytes() const override { return loader_.resident_bytes(); }
   int64_t kv_bytes() const override { return cache_ ? cache_->bytes() : 0; }
+  int64_t state_bytes() const override { return cache_ ? cache_->state_bytes() : 0; }
 
  private:
   void begin_step(const StepRequirements& requirements) override {
@@ -72,7 +74,7 @@ class FullyShardedExecutor final : public Executor, private GenerationExecutor, 
     const policy::Stack& generating = models::Model::generating_stack(policy_);
     if (blocks > 0)
       cache_.emplace(generating, Range{0, static_cast<int64_t>(generating.layers.size())}, loader_, blocks,
-                     partition_.compute_type());
+                     partition_.compute_type(), sequences_);
   }
 
   models::StackInput source_input(const Arrays& inputs) const override {
@@ -81,6 +83,10 @@ class FullyShardedExecutor final : public Executor, private GenerationExecutor, 
 
   void copy_blocks(std::span<const int32_t> pairs) override {
     if (cache_) cache_->copy_blocks(pairs);
+  }
+
+  void copy_states(std::span<const int32_t> pairs) override {
+    if (cache_) cache_->states().copy(pairs);
   }
 
   at::Tensor step(models::StepRows& rows) override {
@@ -133,6 +139,7 @@ class FullyShardedExecutor final : public Executor, private GenerationExecutor, 
   GatherUnits units_;
   WeightPrefetcher prefetcher_;
   models::Model model_;
+  const int64_t sequences_;  ///< that recurrent layers have room for at first
   std::optional<layers::KvCache> cache_;
   std::vector<models::Inputs> inputs_;  ///< inputs of the current step
 };

@@ -33,6 +33,8 @@ class GenerationExecutor {
   virtual void make_blocks(int64_t blocks) = 0;
   /// Copies keys and values of all layers between KV blocks: pairs (from, to).
   virtual void copy_blocks(std::span<const int32_t> pairs) = 0;
+  /// Copies the states that recurrent layers keep of sequences: pairs (from, to) of slots.
+  virtual void copy_states(std::span<const int32_t> /*pairs*/) {}
   /// Runs one generation step. Returns the hidden states after the last layer, [tokens, hidden] F32, on all ranks of
   /// the last stage.
   virtual at::Tensor step(models::StepRows&) = 0;

@@ -44,8 +44,10 @@ class TensorPipelineExecutor final : public Executor,
         loader_(*shard.checkpoint, partition_, rank_plan_.tensor, shard.plan->precision, shard.progress, shard.device),
         model_(policy_, rank_plan_.layers, loader_),
         max_sequence_length_(shard.plan->sequence_length),
+        sequences_(per_dp_rank(shard.plan->concurrency, shard.plan->data)),
         graphs_enabled_(shard.graphs),
         graphs_supported_(previous_ < 0 && next_ < 0 && !shard.device.is_cpu() && !policy::has_experts(policy_) &&
+                          !policy::is_recurrent(models::Model::generating_stack(policy_)) &&
                           (tensor_->size() == 1 || tensor_->supports_graph_capture())) {
     loader_.loaded();
     check_weights(shard, partition_.weight_bytes(metadata_, rank_plan_.tensor), loader_.resident_bytes());
@@ -70,6 +72,7 @@ class TensorPipelineExecutor final : public Executor,
   at::Device device() const override { return loader_.device(); }
   int64_t weight_bytes() const override { return loader_.resident_bytes(); }
   int64_t kv_bytes() const override { return cache_ ? cache_->bytes() : 0; }
+  int64_t state_bytes() const override { return cache_ ? cache_->state_bytes() : 0; }
 
  private:
   void begin_step(const StepRequirements& requirements) override { bucket_ = requirements.bucket; }
@@ -83,7 +86,7 @@ class TensorPipelineExecutor final : public Executor,
     const policy::Stack& generating = models::Model::generating_stack(policy_);
     for (const auto& [stack, range] : rank_plan_.layers) {
       if (with_blocks_ && stack == generating.name && range.size() > 0)
-        cache_.emplace(generating, range, loader_, blocks, partition_.compute_type());
+        cache_.emplace(generating, range, loader_, blocks, partition_.compute_type(), sequences_);
     }
     graph_status_.captured = graph_status_.replayed = 0;
     if (cache_ && graphs_supported_ && !graph_status_.failed())  // it has failed on all ranks of the group
@@ -96,6 +99,10 @@ class TensorPipelineExecutor final : public Executor,
 
   void copy_blocks(std::span<const int32_t> pairs) override {
     if (cache_) cache_->copy_blocks(pairs);
+  }
+
+  void copy_states(std::span<const int32_t> pairs) override {
+    if (cache_) cache_->states().copy(pairs);
   }
 
   at::Tensor step(models::StepRows& rows) override {
@@ -178,6 +185,7 @@ class TensorPipelineExecutor final : public Executor,
   layers::Loader loader_;
   models::Model model_;
   const int64_t max_sequence_length_;
+  const int64_t sequences_;  ///< that recurrent layers have room for at first
   const bool graphs_enabled_, graphs_supported_;
   int64_t bucket_ = 0;  ///< bucket of the current step
   GraphStatus graph_status_;

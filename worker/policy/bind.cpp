@@ -169,6 +169,8 @@ std::optional<Param> Binder::bind(ParamRequest request, const std::vector<std::s
   param.parts = request.parts;
   param.blocks = request.blocks;
   param.block_part = request.block_part;
+  param.offset = request.offset;
+  param.stride = request.stride;
   param.units = request.units;
   param.block = request.block;
   param.diagonal_blocks = request.diagonal_blocks;

@@ -45,7 +45,8 @@ struct ParamRequest {
   Fused fused = Fused::None;
   int part = 0, parts = 1, block_part = 0;
   int64_t blocks = 1;
-  int64_t stored_rows = 0;  ///< of the fused tensor
+  int64_t stored_rows = 0;         ///< of the fused tensor
+  int64_t offset = 0, stride = 0;  ///< as Param's
   int64_t group = 1;
   bool f32_if_f16 = false;
   bool first_match =
@@ -81,6 +82,8 @@ class Binder {
   /// Appends `at` to the scope. Of a list it takes the first entry under which the checkpoint has a tensor, or the
   /// last one when none has.
   void enter(const Node& at, Scope&) const;
+  /// Returns whether the checkpoint has a tensor that the entry names.
+  bool has(const Node& spelled, const Scope&, std::string_view suffix) const;
   /// Records a problem for finish().
   void add_problem(const Node& at, const std::string& problem) {
     problems_.push_back(problem + " (" + at.where() + ")");

@@ -249,6 +249,27 @@ void Builder::fused_keys_and_values(const Context& context, const Node& section,
   }
 }
 
+/// Builds the projection of queries and of the gate of results, which lie in one tensor: for each head its queries, then
+/// its gate.
+void Builder::gated_queries(const Context& context, const Node& section, const Scope& scope, const std::string& path,
+                            Attention& a) {
+  const auto part = [&](int number, const char* name) {
+    const ParamRequest request{.role = Role::QueryWeight,
+                               .path = path + name,
+                               .shape = {a.heads * a.head_dim, context.sizes.hidden},
+                               .units = a.heads,
+                               .fused = Fused::Strided,
+                               .part = number,
+                               .parts = 2,
+                               .stored_rows = 2 * a.heads * a.head_dim,
+                               .offset = number * a.head_dim,
+                               .stride = 2 * a.head_dim};
+    return linear(context, section.get("q_gate"), &section, scope, request, Role::QueryBias);
+  };
+  if (auto made = part(0, ".query")) a.query = std::move(*made);
+  a.output_gate = part(1, ".output_gate");
+}
+
 void Builder::projections(const Context& context, const Node& section, const Scope& scope, const std::string& path,
                           int64_t source_width, Attention& a) {
   const int64_t hidden = context.sizes.hidden;
@@ -275,7 +296,10 @@ void Builder::projections(const Context& context, const Node& section, const Sco
     };
     const int64_t query = context.query_width > 0 ? context.query_width : hidden,
                   value = context.value_width > 0 ? context.value_width : source_width;
-    one("q", ".query", Role::QueryWeight, Role::QueryBias, a.heads, query, a.query);
+    if (section.get("q_gate"))
+      gated_queries(context, section, scope, path, a);
+    else
+      one("q", ".query", Role::QueryWeight, Role::QueryBias, a.heads, query, a.query);
     if (section.get("kv")) {
       fused_keys_and_values(context, section, scope, path, source_width, a);
     } else {
@@ -353,9 +377,7 @@ int64_t Builder::set_source(const Context& context, const Node& section, Attenti
   return here ? contexts_.at(source->text).sizes.hidden : context.sizes.hidden;
 }
 
-Attention Builder::attention(const Context& context, const Node& section, const Scope& scope, const std::string& path,
-                             bool cross) {
-  Attention a;
+void Builder::head_sizes(const Context& context, const Node& section, const Scope& scope, Attention& a) const {
   auto size = [&](const char* key, int64_t default_value) {
     const Node* node = section.get(key);
     if (!node) return default_value;
@@ -380,11 +402,17 @@ Attention Builder::attention(const Context& context, const Node& section, const 
                                              std::to_string(a.head_dim) +
                                              "; expected heads to be a multiple of kv heads, and all above 0");
   }
+  if (const Node* mask = section.get("mask"))
+    a.mask = parse_keyword(*mask, scope.variables, mask_words) == "causal" ? Mask::Causal : Mask::Full;
+}
+
+Attention Builder::attention(const Context& context, const Node& section, const Scope& scope, const std::string& path,
+                             bool cross) {
+  Attention a;
+  head_sizes(context, section, scope, a);
   const Node* scale =
       first_of({section.get("scale"), scope.variables.lets[0]->get("scale"), option(policy_.get("let"), "scale")});
   a.scale = scale ? evaluate_number(*scale, scope.variables) : std::pow(static_cast<double>(a.head_dim), -0.5);
-  if (const Node* mask = section.get("mask"))
-    a.mask = parse_keyword(*mask, scope.variables, mask_words) == "causal" ? Mask::Causal : Mask::Full;
   if (const Node* window = section.get("window")) {
     a.window = evaluate_int(*window, scope.variables);
     expect(a.window >= 0, *window, "the window", static_cast<double>(a.window), "0 (none) or more tokens");

@@ -144,6 +144,7 @@ class Builder {
 
   // layer/
   Layer layer(const Context&, int64_t number, const std::string& path);
+  Attention absent_attention(const Context&, const Node& section, int64_t number, const std::string& path);
   std::optional<Attention> cross_attention(const Context&, int64_t number, const std::string& path);
   void gate_and_up(const Context&, const Node& section, const Scope&, const std::string& path, GatedMlp&);
   /// Builds the projections of a feed-forward block of `width` columns. Sets `has_gate`.
@@ -155,6 +156,7 @@ class Builder {
   static void set_limits(const Node& mlp, const Scope&, GatedMlp&);
   // layer/experts.cpp
   Router router(const Context&, const Node& section, const Scope&, const std::string& path, int64_t experts);
+  Node stored_experts(const Node& section, const Scope&, bool& in_one) const;
   GatedMlp gated_block(const Context&, const Node& section, const Scope&, const std::string& path, Activation);
   /// Builds the experts of a layer. Returns nothing where it has none.
   std::optional<Experts> experts(const Context&, const Node& mlp, const Scope&, const std::string& path, Activation);
@@ -163,6 +165,18 @@ class Builder {
                                                   const std::string& path, const Attention&);
   std::optional<SpanConvolution> span_convolution(const Context&, const Node& section, const Scope&,
                                                   const std::string& path, const Attention&);
+  // layer/delta_net.cpp
+  /// One part of a fused tensor of a delta net: how many rows each key head has of it, and what it fills.
+  struct DeltaPart {
+    const char* name;
+    int64_t rows;
+    Role role;
+    Linear* linear;
+  };
+  void delta_net_parts(const Context&, const Node& row, const Scope&, const std::string& path,
+                       const std::vector<DeltaPart>&, int64_t heads, bool by_head);
+  /// Returns nothing for a layer that attends.
+  std::optional<DeltaNet> delta_net(const Context&, int64_t number, const std::string& path);
   static std::optional<Chunks> chunks(const Node& section, const Scope&);
   static void pad_to_chunks(Stack&);
   std::vector<std::string> joins(const Context&) const;
@@ -197,6 +211,9 @@ class Builder {
   Attention attention(const Context&, const Node& section, const Scope&, const std::string& path, bool cross);
   void projections(const Context&, const Node& section, const Scope&, const std::string& path, int64_t source_width,
                    Attention&);
+  /// Sets the sizes of the heads.
+  void head_sizes(const Context&, const Node& section, const Scope&, Attention&) const;
+  void gated_queries(const Context&, const Node& section, const Scope&, const std::string& path, Attention&);
   void fused_keys_and_values(const Context&, const Node& section, const Scope&, const std::string& path, int64_t width,
                              Attention&);
   void fuse(const Node& kind, const Scope&, const Attention&, ParamRequest&, std::vector<std::string>& order);

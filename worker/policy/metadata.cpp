@@ -2,6 +2,7 @@
 // Merges a model's parameters into the planner's metadata.
 #include "worker/policy/metadata.h"
 
+#include <algorithm>
 #include <map>
 #include <numeric>
 #include <set>
@@ -78,7 +79,7 @@ struct Amount {
     quantised.elements += out * in / units;
     if (rule.dim != 1)
       quantised.scales += out / units * ((in + group - 1) / group);
-    else if (rule.axis == Axis::Heads)
+    else if (rule.axis != Axis::Ffn)
       quantised.scales += out * (in / units / group);
     else
       quantised.block_scales += out;
@@ -100,6 +101,7 @@ std::vector<Part> parts_of(const std::string& stack, const std::vector<PlacedPar
   std::vector<Part> parts;
   for (const auto& [kind, places] : table) {
     const auto& [axis, units, dtype, keep, also, routed] = kind;
+    const size_t begin = parts.size();
     bool open = false;  // the last part may grow
     for (const auto& [place, amount] : places) {
       Part* last = open ? &parts.back() : nullptr;
@@ -110,8 +112,33 @@ std::vector<Part> parts_of(const std::string& stack, const std::vector<PlacedPar
         parts.push_back({stack, place, 1, axis, units, amount.elements, dtype, keep, also, amount.quantised, routed});
       open = true;
     }
+    // parts that are alike but for their layers stand together, so that the metadata are short (to_json)
+    std::vector<Amount> amounts;
+    const auto order = [&](const Part& part) {
+      const Amount amount{part.elements_per_unit, part.quantised};
+      const auto found = std::find(amounts.begin(), amounts.end(), amount);
+      if (found == amounts.end()) amounts.push_back(amount);
+      return std::find(amounts.begin(), amounts.end(), amount) - amounts.begin();
+    };
+    for (size_t i = begin; i < parts.size(); ++i) order(parts[i]);
+    std::stable_sort(parts.begin() + static_cast<std::ptrdiff_t>(begin), parts.end(),
+                     [&](const Part& a, const Part& b) { return order(a) < order(b); });
   }
   return parts;
+}
+
+Recurrence recurrence(const Stack& stack) {
+  Recurrence made;
+  std::set<int> attending;
+  for (size_t number = 0; number < stack.layers.size(); ++number) {
+    const std::optional<DeltaNet>& net = stack.layers[number].delta_net;
+    if (net)
+      made = {net->key_heads, net->state_elements(), net->channels() + net->values_per_key() * net->value_dim, {}};
+    else
+      attending.insert(static_cast<int>(number));
+  }
+  if (made.units > 0) append_runs(stack.name, attending, made.attending);
+  return made;
 }
 
 StackMetadata model_metadata(const Stack& stack) {
@@ -125,6 +152,7 @@ StackMetadata model_metadata(const Stack& stack) {
   metadata.heads = layer.attention.heads;
   metadata.kv_heads = layer.attention.kv_heads;
   metadata.head_dim = std::max(layer.attention.head_dim, layer.attention.value_width());
+  metadata.recurrence = recurrence(stack);
   for (const Layer& one : stack.layers) metadata.ffn = std::max(metadata.ffn, one.mlp.width());
   metadata.causal = layer.attention.mask == Mask::Causal;
   metadata.cross = layer.cross.has_value();

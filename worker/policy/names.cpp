@@ -145,6 +145,11 @@ bool Binder::occurs(const std::string& prefix) const {
   return at != table_.end() && at->first.starts_with(prefix);
 }
 
+bool Binder::has(const Node& spelled, const Scope& scope, std::string_view suffix) const {
+  const std::vector<std::string> all = names(spelled, scope, suffix);
+  return std::any_of(all.begin(), all.end(), [&](const std::string& name) { return find(name) != nullptr; });
+}
+
 void Binder::enter(const Node& at, Scope& scope) const {
   std::string chosen;
   if (!at.is_list()) chosen = interpolate(at, scope.variables);

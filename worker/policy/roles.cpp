@@ -37,6 +37,13 @@ ShardingRule sharding_rule(Role role) {
       return {Sharding::ColumnVector, Axis::Ffn, 0};
     case Role::DownWeight:
       return {Sharding::Row, Axis::Ffn, 1};
+    case Role::RecurrentWeight:
+    case Role::RecurrentGate:
+      return {Sharding::Column, Axis::Groups, 0};
+    case Role::RecurrentVector:
+      return {Sharding::ColumnVector, Axis::Groups, 0};
+    case Role::RecurrentOut:
+      return {Sharding::Row, Axis::Groups, 1};
     case Role::PositionEmbedding:
       return {Sharding::Vocab, Axis::Positions, 0};
     case Role::PassageEmbedding:
@@ -86,6 +93,8 @@ bool is_matrix(Role role) {
     case Role::GateWeight:
     case Role::DownWeight:
     case Role::BottleneckWeight:
+    case Role::RecurrentWeight:
+    case Role::RecurrentOut:
     case Role::LogitsWeight:
       return true;
     default:
@@ -171,6 +180,14 @@ std::string_view name_of(Role role) {
       return "down weight";
     case Role::DownBias:
       return "down bias";
+    case Role::RecurrentWeight:
+      return "recurrent in weight";
+    case Role::RecurrentGate:
+      return "recurrent gate weight";
+    case Role::RecurrentVector:
+      return "recurrent vector";
+    case Role::RecurrentOut:
+      return "recurrent out weight";
     case Role::RouterWeight:
       return "router weight";
     case Role::RouterBias:

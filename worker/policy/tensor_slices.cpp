@@ -55,6 +55,10 @@ std::vector<Stretch> split_range(const Param& param, Range range, int64_t unit, 
       if (range.size() > 0)
         stretches.push_back({range.begin * unit * param.parts + param.part, range.size() * unit, param.parts});
       break;
+    case Fused::Strided:
+      for (int64_t one = range.begin; one < range.end; ++one)
+        append(stretches, param.offset + one * param.stride, unit);
+      break;
     case Fused::PerHead:
       for_heads(range, param.block, [&](int64_t head, int64_t first, int64_t count) {
         append(stretches, ((head * param.parts + param.part) * param.block + first) * unit, count * unit);
@@ -190,7 +194,7 @@ std::vector<int64_t> local_shape(const Param& param, Range range) {
 
 int64_t scale_group(const Param& param) {
   const ShardingRule rule = sharding_rule(param.role);
-  if (rule.dim != 1 || rule.axis != Axis::Heads) return int8_group;
+  if (rule.dim != 1 || rule.axis == Axis::Ffn) return int8_group;
   const int64_t head = param.shape[1] / param.units / param.segments;
   return head % int8_group == 0 ? int8_group : head;
 }

@@ -39,7 +39,7 @@ std::vector<TensorSlice> tensor_slices(const Param&, Range range);
 /// Returns the local logical shape of the parameter for `range`.
 std::vector<int64_t> local_shape(const Param&, Range range);
 /// Returns the number of inputs that share one int8 scale: int8_group, or the head size where that is no multiple of
-/// int8_group and the inputs are sharded by heads.
+/// int8_group and the inputs are sharded by heads, of attention or of a recurrence.
 int64_t scale_group(const Param&);
 /// Returns the units of the parameter that `rank` holds under `partition`.
 Range rank_range(const Param&, const Partition& partition, int rank);

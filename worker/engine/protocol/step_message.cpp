@@ -35,7 +35,7 @@ void visit_entry(Visit& visit, Entry& e) {
 
 template <typename Visit, typename Message>
 void visit_head(Visit& visit, Message& m) {
-  visit(m.step), visit(m.stop), visit(m.freed_slots), visit(m.block_copies), visit(m.bucket);
+  visit(m.step), visit(m.stop), visit(m.freed_slots), visit(m.block_copies), visit(m.state_copies), visit(m.bucket);
 }
 
 template <typename Visit, typename Job>

@@ -65,6 +65,8 @@ struct StepMessage {
   std::vector<int32_t> freed_slots;  ///< slots whose tables are dropped before the step
   /// Pairs of blocks: the keys and values of the first are copied to the second before the step.
   std::vector<int32_t> block_copies;
+  /// Pairs of slots: what recurrent layers keep of the first is copied to the second before the step.
+  std::vector<int32_t> state_copies;
   std::vector<StepEntry> entries;
   /// Batch size of the CUDA graph that runs the entries, captured at first use; 0: without a graph.
   int32_t bucket = 0;

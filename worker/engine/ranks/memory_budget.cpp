@@ -32,7 +32,7 @@ int64_t MemoryBudget::kv_blocks(int64_t promised, int64_t max_blocks) const {
 MemoryBudget memory_budget(const WarmUpMemory& memory, int64_t plan_limit, int64_t answers) {
   const ops::DeviceMemory& now = memory.without_blocks;
   return {.limit = std::min(now.reserved + now.free / memory.ranks_on_device, plan_limit),
-          .allocated = now.allocated,
+          .allocated = now.allocated + memory.state_bytes,
           .activations = memory.after_step.peak_allocated - memory.before_step.allocated,
           .fragmentation = at_least_0(memory.after_step.peak_reserved - memory.after_step.peak_allocated),
           .graphs = graph_bytes(memory.without_graphs, memory.with_graphs, memory.ranks_on_device),

@@ -82,7 +82,10 @@ models::StepRows Rank::build_rows(const StepMessage& message) {
                                      .keys = entry.context + count - (entry.tokens.back() < 0 ? 1 : 0),
                                      .key_row = caches ? 0 : first,
                                      .blocks = {}});
-    if (!caches) batch.prompts.push_back(entry.prompt > 0 ? entry.prompt : count);
+    if (caches)
+      batch.state_slots.push_back(entry.slot);
+    else
+      batch.prompts.push_back(entry.prompt > 0 ? entry.prompt : count);
   }
   add_encoder_rows(message, rows);
   for (size_t i = 0; i < message.entries.size(); ++i) {  // after the last resize, so that the spans stay valid
@@ -242,6 +245,7 @@ StepOutput Rank::execute(const StepMessage& message) {
   {
     const parallel::StepScope step = executor_->begin(step_requirements(message));
     if (!message.block_copies.empty()) generation().copy_blocks(message.block_copies);
+    if (!message.state_copies.empty()) generation().copy_states(message.state_copies);
     models::StepRows rows = build_rows(message);
     if (!message.entries.empty()) {
       if (const std::optional<ops::SampleBatch> samples = decode_samples(message)) {

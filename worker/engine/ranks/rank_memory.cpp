@@ -25,7 +25,7 @@ int64_t resident_bytes() {
 
 void report_device(parallel::Executor& executor, comm::RankStatus& status) {
   const ops::DeviceMemory memory = ops::device_memory(executor.device());
-  const int64_t weights_and_kv = executor.weight_bytes() + executor.kv_bytes();
+  const int64_t weights_and_kv = executor.weight_bytes() + executor.kv_bytes() + executor.state_bytes();
   status.measured.activations = std::max<int64_t>(status.measured.activations, memory.peak_allocated - weights_and_kv);
   const int64_t of_activations = std::clamp<int64_t>(memory.reserved - weights_and_kv, 0, status.measured.activations);
   const int64_t communicators = executor.communicator().device_bytes();
@@ -51,7 +51,7 @@ void report_graphs(parallel::Executor& executor, comm::RankStatus& status) {
 
 void report_loaded(parallel::Executor& executor, comm::RankStatus& status) {
   status.measured.weights = executor.weight_bytes();
-  status.measured.kv = executor.kv_bytes();
+  status.measured.kv = executor.kv_bytes() + executor.state_bytes();
   if (executor.device().is_cpu()) {
     status.measured.runtime =
         std::max<int64_t>(0, resident_bytes() - status.measured.weights);  // KV pages are not touched yet

@@ -165,6 +165,7 @@ WarmUpMemory measure_memory(Rank& rank, const RankGroupConfig& config, comm::Com
   };
   with_memory_errors(device, "for the KV blocks of one sequence", &executor, [&] { generation.make_blocks(needed); });
   memory.block_bytes = executor.kv_bytes() / needed;
+  memory.state_bytes = executor.state_bytes();
   ops::release_unused(device);
   ops::reset_peak(device);
   memory.before_step = ops::device_memory(device);

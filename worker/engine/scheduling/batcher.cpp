@@ -198,8 +198,9 @@ bool Batcher::allocate_blocks(SequenceGroup& group) {
                                             [&](const Sequence& sequence) { return sequence.length() > most; });
   const BlockPool::PrefixNode root = group.long_rope ? BlockPool::long_rope_root : 0;
   BlockPool::Prefix prefix{.blocks = {}, .end = root};
-  if (!group.has_source()) prefix = pool_.find_prefix(first.tokens, root);
-  const int64_t common = group.sequences.size() > 1 && !group.is_weighted() ? group.prompt_tokens() / block_tokens : 0,
+  if (!group.has_source() && !limits_.recurrent) prefix = pool_.find_prefix(first.tokens, root);
+  const bool shares = group.sequences.size() > 1 && !group.is_weighted() && !limits_.recurrent;
+  const int64_t common = shares ? group.prompt_tokens() / block_tokens : 0,
                 cached = static_cast<int64_t>(prefix.blocks.size());
   int64_t need = blocks_for(first.length()) - cached, spare = 0;
   for (const EncoderSource& source : group.sources) need += blocks_for(source.states);
@@ -249,6 +250,7 @@ StepMessage Batcher::plan(Time now, std::vector<SamplingInput>& sampling_inputs,
     plan_prompts(plan);
   }
   plan.message.freed_slots = take_freed_slots();
+  if (!plan.planned.empty()) plan.message.state_copies = std::exchange(state_copies_, {});
   if (!plan.planned.empty()) planned_.push_back(std::move(plan.planned));
   return std::move(plan.message);
 }

@@ -36,6 +36,9 @@ struct Limits {
   /// LongRoPE: the most tokens of a sequence whose keys are rotated by the short factors; 0: there is no such limit. A
   /// sequence that grows beyond it is computed again.
   int64_t short_rope_tokens = 0;
+  /// Layers keep a state of each sequence that no prefix of its tokens has: nothing is computed from shared blocks, and
+  /// sequences that fork copy their states.
+  bool recurrent = false;
   bool source_inputs = false;  ///< the encoder reads images or audio: Request::source
   /// There is no KV cache: each step runs the model on the whole of its sequences, and `appended` behind each: a token,
   /// or -1 for a target. Nothing is preempted then.
@@ -130,6 +133,7 @@ class Batcher {
   void reorder(SequenceGroup&, const std::vector<BeamSearch::Next>&);
   void emit(SequenceGroup&, Event, Outbox&);
   void end_all(SequenceGroup&, Finish, const std::string& reason, Outbox&);
+  void give_slot(SequenceGroup&, Sequence&, int32_t parent);
   void release_sequence(SequenceGroup&, Sequence&);
   void free_resources(SequenceGroup&);
   void retire(std::unique_ptr<SequenceGroup>);
@@ -141,6 +145,7 @@ class Batcher {
   std::vector<std::unique_ptr<SequenceGroup>> running_;  ///< in order of admission
   std::vector<std::unique_ptr<SequenceGroup>> retired_;  ///< ended, but still part of steps in flight
   std::vector<int32_t> free_slots_, freed_slots_;
+  std::vector<int32_t> state_copies_;  ///< for the next step
   std::deque<std::vector<Planned>> planned_;  ///< one element for each step in flight
   int64_t planned_prompt_tokens_ = 0;
   Statistics statistics_;

@@ -64,7 +64,7 @@ Sequence* Batcher::find_sequence(SequenceGroup& group, int64_t number) {
 
 /// Enters the blocks that are full now into the prefix cache.
 void Batcher::cache_full_blocks(const SequenceGroup& group, Sequence& sequence) {
-  if (limits_.recomputes) return;
+  if (limits_.recomputes || limits_.recurrent) return;
   if (group.has_source()) return;  // keys and values also depend on the encoder's input
   for (; (sequence.cached_blocks + 1) * block_tokens <= sequence.computed; ++sequence.cached_blocks) {
     const auto begin = static_cast<size_t>(sequence.cached_blocks * block_tokens);
@@ -80,10 +80,7 @@ void Batcher::fork(SequenceGroup& group, const std::vector<Token>& tokens, Time 
   for (size_t i = 1; i < tokens.size(); ++i) {
     for (Sequence sequence : first) {
       sequence.number = static_cast<int64_t>(i);
-      sequence.slot = group.spare_slots.back();
-      group.spare_slots.pop_back();
-      sequence.reset_table = true;
-      sequence.sent_blocks = 0;
+      give_slot(group, sequence, sequence.slot);
       for (int32_t block : sequence.blocks) pool_.retain(block);
       group.sequences.push_back(std::move(sequence));
     }
@@ -91,6 +88,15 @@ void Batcher::fork(SequenceGroup& group, const std::vector<Token>& tokens, Time 
   if (!fork_constraints(group, outbox)) return;
   for (size_t i = 0; i < tokens.size() && !group.done(); ++i)
     append_token(group, *find_sequence(group, static_cast<int64_t>(i)), tokens[i], now, outbox);
+}
+
+/// Gives a sequence that has forked a slot of its own, with the state of its parent's.
+void Batcher::give_slot(SequenceGroup& group, Sequence& sequence, int32_t parent) {
+  sequence.slot = group.spare_slots.back();
+  group.spare_slots.pop_back();
+  sequence.reset_table = true;
+  sequence.sent_blocks = 0;
+  if (limits_.recurrent) state_copies_.insert(state_copies_.end(), {parent, sequence.slot});
 }
 
 /// Gives every sequence a constraint of its own. Returns false if the request has failed with it.
@@ -174,10 +180,14 @@ void Batcher::advance(SequenceGroup& group, std::vector<Candidate> candidates, T
 /// Moves every beam to its parent's block table; the first child of a parent keeps the parent's slot.
 void Batcher::reorder(SequenceGroup& group, const std::vector<BeamSearch::Next>& next) {
   std::vector<Sequence> beams;
+  std::vector<int32_t> parents, slots;  // slots of the beams' parents; those of the sequences so far
+  for (const Sequence& sequence : group.sequences) slots.push_back(sequence.slot);
   const int64_t copies = group.copies(), last = group.width() - 1;
   for (int64_t number = 0; const BeamSearch::Next& one : next) {
     for (int64_t copy = 0; copy < copies; ++copy) {
-      Sequence& parent = group.sequences[static_cast<size_t>(std::min(one.beam, last) * copies + copy)];
+      const auto index = static_cast<size_t>(std::min(one.beam, last) * copies + copy);
+      Sequence& parent = group.sequences[index];
+      parents.push_back(slots[index]);
       Sequence& beam = beams.emplace_back(parent);
       parent.slot = -1;
       beam.number = number;
@@ -190,13 +200,8 @@ void Batcher::reorder(SequenceGroup& group, const std::vector<BeamSearch::Next>&
     pool_.release(parent.blocks);
     if (parent.slot >= 0) group.spare_slots.push_back(parent.slot);
   }
-  for (Sequence& beam : beams) {
-    if (beam.slot >= 0) continue;
-    beam.slot = group.spare_slots.back();
-    group.spare_slots.pop_back();
-    beam.reset_table = true;
-    beam.sent_blocks = 0;
-  }
+  for (size_t i = 0; i < beams.size(); ++i)
+    if (beams[i].slot < 0) give_slot(group, beams[i], parents[i]);
   group.sequences = std::move(beams);
 }
 

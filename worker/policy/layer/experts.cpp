@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Builder: experts, the router that chooses among them, and the block that all tokens go through.
+#include <algorithm>
+#include <array>
+
 #include "worker/base/error.h"
 #include "worker/policy/builder.h"
 
@@ -69,14 +72,34 @@ Router Builder::router(const Context& context, const Node& section, const Scope&
   return router;
 }
 
+/// Returns the section of experts as this checkpoint stores them. Where `stacked` is a section, it says so of those that
+/// lie in one tensor, which its `down` names; else the experts' own section does. Sets `in_one` where they do.
+Node Builder::stored_experts(const Node& section, const Scope& scope, bool& in_one) const {
+  const Node* stacked = section.get("stacked");
+  in_one = stacked && !stacked->is_map() && evaluate_bool(*stacked, scope.variables);
+  if (!stacked || !stacked->is_map()) return section;
+  const Node* down = stacked->get("down");
+  if (!down) refuse_policy(*stacked, "stacked experts need \"down\"");
+  Scope inside = scope;
+  if (const Node* at = stacked->get("at")) binder_.enter(*at, inside);
+  in_one = binder_.has(*Binding{down}.names(), inside, ".weight");
+  if (!in_one) return section;
+  Node own = section;
+  std::erase_if(own.entries, [](const auto& entry) {
+    constexpr std::array<std::string_view, 5> replaced{"at", "up", "gate", "gate_up", "down"};
+    return std::find(replaced.begin(), replaced.end(), entry.first.text) != replaced.end();
+  });
+  return merged(own, *stacked);
+}
+
 std::optional<Experts> Builder::experts(const Context& context, const Node& mlp, const Scope& scope,
                                         const std::string& path, Activation activation) {
-  const Node* section = mlp.get("experts");
-  if (!section || !binder_.binding(section, scope.variables)) return std::nullopt;
+  const Node* spelled = mlp.get("experts");
+  if (!spelled || !binder_.binding(spelled, scope.variables)) return std::nullopt;
+  bool in_one = false;
+  const Node stored = stored_experts(*spelled, scope, in_one), *section = &stored;
   const int64_t count = count_of(*section, "count", scope, max_experts, 0),
                 tensors = static_cast<int64_t>(view_.checkpoint.tensors().size());
-  const Node* stacked = section->get("stacked");
-  const bool in_one = stacked && evaluate_bool(*stacked, scope.variables);
   experts_ += in_one ? 1 : count;
   if (experts_ > tensors)  // else a small file could ask for very many names
     throw Error(Reason::ModelUnreadable, section->where() + ": config.json gives " + std::to_string(experts_) +

@@ -30,6 +30,19 @@ std::optional<Attention> Builder::cross_attention(const Context& context, int64_
   return std::nullopt;
 }
 
+/// Returns what the layer of a delta net has in place of an attention: the norms around the block, and the sizes of the
+/// attentions of other layers.
+Attention Builder::absent_attention(const Context& context, const Node& section, int64_t number,
+                                    const std::string& path) {
+  const Node& attn = *context.section->get("attn");
+  Attention absent;
+  head_sizes(context, attn, block_scope(context, attn, number), absent);
+  const Scope scope = block_scope(context, section, number);
+  absent.norm = norm(context, &section, scope, path + ".norm", context.sizes.hidden);
+  absent.post_norm = norm(context, &section, scope, path + ".post_norm", context.sizes.hidden, "post_norm");
+  return absent;
+}
+
 Layer Builder::layer(const Context& context, int64_t number, const std::string& path) {
   const Node& section = *context.section;
   const auto option = [&](std::string_view key) { return context.layer ? context.layer->get(key) : nullptr; };
@@ -47,7 +60,11 @@ Layer Builder::layer(const Context& context, int64_t number, const std::string& 
   if (!attn || !ffn) refuse_policy(section, "a stack needs \"attn\" and \"mlp\"");
   layer.bottleneck = bottleneck(context, number, path + ".bottleneck");
   const Context inner = layer.bottleneck ? inside(context, *layer.bottleneck) : context;
-  layer.attention = attention(inner, *attn, block_scope(inner, *attn, number), path + ".attn", false);
+  layer.delta_net = delta_net(inner, number, path + ".delta_net");
+  if (layer.delta_net)
+    layer.attention = absent_attention(inner, *section.get("delta_net"), number, path + ".attn");
+  else
+    layer.attention = attention(inner, *attn, block_scope(inner, *attn, number), path + ".attn", false);
   layer.attention.values_apart = layer.bottleneck && layer.bottleneck->attention;
   if (const Node* normed = option("residual_normed")) layer.residual_normed = evaluate_bool(*normed, scope.variables);
   if (const Node* factor = option("residual_multiplier"))

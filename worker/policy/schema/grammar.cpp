@@ -125,6 +125,7 @@ Rule attention(Keys more = {}) {
            {"norms_after_rotary", expression},
            {"qkv", linear({{"fused", fused}, {"q_bias", names}, {"k_bias", names}, {"v_bias", names}})},
            {"q", projection()},
+           {"q_gate", linear()},
            {"k", projection()},
            {"v", projection()},
            {"out", projection()}} +
@@ -155,7 +156,15 @@ Keys gated_keys() {
 }
 
 Rule experts() {
-  return section(gated_keys() + Keys{{"stacked", expression},
+  const Rule stacked{Rule::Kind::Flag,
+                     {},
+                     {{"at", names},
+                      {"layout", word(layout_words)},
+                      {"up", projection()},
+                      {"gate", projection()},
+                      {"gate_up", gate_up()},
+                      {"down", projection()}}};
+  return section(gated_keys() + Keys{{"stacked", stacked},
                                      {"layout", word(layout_words)},
                                      {"count", expression},
                                      {"per_token", expression},
@@ -167,6 +176,16 @@ Rule experts() {
                                      {"normalise", expression},
                                      {"factor", expression},
                                      {"jitter", expression}});
+}
+
+Rule delta_net() {
+  return section({{"when", expression},        {"at", names},           {"norm", norm_row()},
+                  {"post_norm", norm_row()},   {"key_heads", expression}, {"value_heads", expression},
+                  {"key_dim", expression},     {"value_dim", expression}, {"taps", expression},
+                  {"qkvz", linear()},          {"ba", linear()},        {"qkv", linear()},
+                  {"z", linear()},             {"b", linear()},         {"a", linear()},
+                  {"convolution", row()},      {"decay", row()},        {"step_bias", row()},
+                  {"out_norm", norm_row()},    {"out", linear()}});
 }
 
 /// The keys of rows that attend to others.
@@ -351,6 +370,7 @@ Rule stack() {
            {{"quantized",
              quantized(
                  {{"query", names}, {"key", names}, {"value", names}, {"exponents", row()}, {"heads", names}})}})},
+      {"delta_net", delta_net()},
       {"cross", attention({{"source", text}, {"when", expression}, {"kv", linear()}})},
       {"mlp",
        mlp({{"experts", experts()},

@@ -66,6 +66,7 @@ std::vector<std::pair<std::string, std::vector<std::string>>> grammar_keys() {
           {"upsampling", own_keys(under(under(stack, "layer"), "upsampling"))},
           {"memory", own_keys(under(under(stack, "layer"), "memory"))},
           {"attn", own_keys(attn)},
+          {"delta_net", own_keys(under(stack, "delta_net"))},
           {"cross", own_keys(under(stack, "cross"), attn)},
           {"sliding_window", own_keys(under(attn, "sliding_window"))},
           {"block_sparse", own_keys(under(attn, "block_sparse"))},

@@ -38,6 +38,7 @@ void Attention::collect(ParamCollector& all) const {
     all.add(window->value);
     all.add(window->query);
   }
+  all.add(output_gate);
   all.add(sinks);
   all.add(out);
   if (relative_position_bias) all.add(relative_position_bias->table);

@@ -143,6 +143,8 @@ struct Attention {
   std::optional<RelativeContent> relative_content;
   std::optional<ContentBuckets> content_buckets;
   std::optional<EntityQueries> entity_queries;
+  /// The results of heads are multiplied by its sigmoid [heads x head_dim, hidden] (Qwen3-Next).
+  std::optional<Linear> output_gate;
   std::optional<Param> sinks;  ///< [heads]: one more logit of each head's softmax, whose value is 0
   std::optional<SpanConvolution> span_convolution;  ///< heads whose results stand behind those that attend
   /// Values are projected from other states than queries and keys (MobileBERT), or keys of cross-attention have

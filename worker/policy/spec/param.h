@@ -16,7 +16,8 @@ namespace pm::policy {
 /// How several logical matrices lie in one stored tensor, along the output dimension. Concat: all rows of one matrix,
 /// then all of the next. PerHead: for each head its q, k and v rows. Grouped: for each kv head its q heads, its k and
 /// its v. Blocks: the parts in each of several equal blocks of heads. Interleaved: a row of each in turn.
-enum class Fused : uint8_t { None, Concat, PerHead, Grouped, Blocks, Interleaved };
+/// Strided: the rows of a unit begin `stride` rows behind those of the unit before; the parts may have unlike sizes.
+enum class Fused : uint8_t { None, Concat, PerHead, Grouped, Blocks, Interleaved, Strided };
 
 /// One parameter of the model: its role, its logical shape and the tensor of the checkpoint that holds it.
 struct Param {
@@ -34,6 +35,7 @@ struct Param {
   int64_t group = 1;         ///< fused only: q heads per kv head
   int64_t blocks = 1;        ///< Blocks only: the number of blocks
   int block_part = 0;        ///< Blocks only: the index of this part in a block
+  int64_t offset = 0, stride = 0;  ///< Strided only: the row at which the part begins, rows from a unit to the next
   DType dtype = DType::F32;  ///< type in memory unless the plan's precision overrides it
   bool keep = false;         ///< true: the plan's precision does not override dtype
   bool f32_if_f16 = false;   ///< its products leave the range of F16: F32 in a model of F16

@@ -31,6 +31,11 @@ int64_t short_rope_tokens(const Stack& stack) {
   return 0;
 }
 
+bool is_recurrent(const Stack& stack) {
+  return std::any_of(stack.layers.begin(), stack.layers.end(),
+                     [](const Layer& layer) { return layer.delta_net.has_value(); });
+}
+
 bool reads_padding(const Stack& stack) {
   return stack.input.trigram || resizes_rows(stack) ||
          std::any_of(stack.layers.begin(), stack.layers.end(), [&](const Layer& layer) {

@@ -11,6 +11,7 @@
 #include "worker/policy/spec/co_attention.h"
 #include "worker/policy/spec/convolution.h"
 #include "worker/policy/spec/cross_block.h"
+#include "worker/policy/spec/delta_net.h"
 #include "worker/policy/spec/enums.h"
 #include "worker/policy/spec/input/input.h"
 #include "worker/policy/spec/mlp.h"
@@ -30,6 +31,8 @@ struct Layer {
       false;  ///< Pre only: the residual is norm(x), not x (BLOOM's apply_residual_connection_post_layernorm)
   double residual_multiplier = 1;  ///< of what a block adds to the residual (Granite)
   Attention attention;
+  /// In place of attention, of which there are the norms and the stack's sizes then, and no projections.
+  std::optional<DeltaNet> delta_net;
   std::optional<Attention> cross;
   std::optional<Bottleneck> bottleneck;  ///< around all blocks
   std::vector<Mlp> stacked;              ///< between attention and `mlp`, each with its residual and norm
@@ -98,6 +101,9 @@ int64_t hidden_state_of(const Stack&, int64_t number);
 /// Returns the number of tokens beyond which the keys of a whole sequence are rotated otherwise (LongRoPE); 0: there is
 /// none.
 int64_t short_rope_tokens(const Stack&);
+
+/// Returns whether layers keep a state of each sequence in place of keys and values.
+bool is_recurrent(const Stack&);
 
 /// Returns whether tokens of the stack read what others make of their states, which may be padding: rows of padding are
 /// computed as those of tokens are, and only attention does not see them. So transformers has it.

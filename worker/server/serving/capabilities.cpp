@@ -161,7 +161,8 @@ void count_values(const policy::Model& model, Capabilities& capabilities) {
     capabilities.hidden_states += stack.hidden * (static_cast<int64_t>(stack.layers.size()) + 1);
     capabilities.scores += stack.width();
     for (const policy::Layer& layer : stack.layers)
-      capabilities.attentions += layer.attention.heads + (layer.cross ? layer.cross->heads : 0);  // or of co-attention
+      capabilities.attentions +=  // or of co-attention
+          (layer.delta_net ? 0 : layer.attention.heads) + (layer.cross ? layer.cross->heads : 0);
   }
   for (const policy::Head& head : model.heads) capabilities.scores += head.scores();
   for (const policy::Head& head : model.heads) {

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <future>
+#include <map>
 #include <mutex>
 #include <numeric>
 
@@ -59,11 +60,16 @@ class SummingExecutor final : public parallel::Executor,
       cache_.narrow(0, pairs[i + 1] * 16, 16).copy_(cache_.narrow(0, pairs[i] * 16, 16));
     copies += static_cast<int64_t>(pairs.size() / 2);
   }
+  void copy_states(std::span<const int32_t> pairs) override {
+    for (size_t i = 0; i + 1 < pairs.size(); i += 2) states_[pairs[i + 1]] = states_.at(pairs[i]);
+    state_copies += static_cast<int64_t>(pairs.size() / 2);
+  }
   at::Tensor step(models::StepRows& rows) override {
     const layers::Batch& batch = rows.batch;
     if (fail) throw Error(Reason::RankLost, "rank 1 died of signal 9");
     if (rows.source) cache_.index_put_({rows.cross.slots}, rows.source->tokens * (1 + rows.source->positions % 5));
     if (!has_cache) return sums_of(batch);
+    if (keeps_states) return sums_of_states(batch);
     at::Tensor values = batch.tokens * (1 + batch.positions % 5);
     if (short_rope_tokens > 0) {  // as keys of long sequences are others than those of short ones
       const at::Tensor behind = batch.positions.ge(short_rope_tokens);
@@ -133,11 +139,33 @@ class SummingExecutor final : public parallel::Executor,
   int64_t kv_bytes() const override { return 0; }
   int64_t short_rope_tokens = 0;  ///< above 0: tokens of longer sequences count one more each
   bool has_cache = true;          ///< false: a step has whole sequences
+  bool keeps_states = false;      ///< true: sums are kept by slot, and nothing is read from blocks
   float sharpness = 100;          ///< margin of the expected id's score over all others
   std::atomic<bool> fail{false}, slow{false};
-  std::atomic<int64_t> widest{0}, computed{0}, copies{0}, forwards{0}, sampled{0};
+  std::atomic<int64_t> widest{0}, computed{0}, copies{0}, forwards{0}, sampled{0}, state_copies{0};
 
  private:
+  /// What a recurrent layer keeps of a sequence.
+  struct State {
+    int64_t sum = 0, tokens = 0;
+  };
+  /// Returns the sums of sequences that go on from the states of their slots.
+  at::Tensor sums_of_states(const layers::Batch& batch) {
+    at::Tensor out = at::zeros({batch.tokens.size(0), 1});
+    EXPECT_EQ(batch.state_slots.size(), batch.sequences.spans.size());
+    for (size_t i = 0; i < batch.sequences.spans.size(); ++i) {
+      const ops::SequenceSpan& s = batch.sequences.spans[i];
+      State& state = states_[batch.state_slots.at(i)];
+      if (s.context == 0) state = {};
+      EXPECT_EQ(state.tokens, s.context) << "the state of slot " << batch.state_slots[i];
+      for (int64_t row = s.first; row < s.first + s.tokens; ++row) {
+        state.sum += batch.tokens[row].item<int64_t>() * weight_of(state.tokens++);
+        out[row][0] = static_cast<float>(state.sum % vocabulary);
+      }
+    }
+    computed += batch.tokens.size(0);
+    return out;
+  }
   /// Returns the sums of whole sequences, which no block table is needed for.
   static at::Tensor sums_of(const layers::Batch& batch) {
     const at::Tensor weighted = batch.tokens * (1 + batch.positions % 5);
@@ -153,6 +181,7 @@ class SummingExecutor final : public parallel::Executor,
   const bool device_sampling_;
   std::shared_ptr<comm::Communicator> comm_;
   at::Tensor cache_;
+  std::map<int64_t, State> states_;  ///< by slot
 };
 
 /// Returns the weighted sum of a sequence.
@@ -197,6 +226,7 @@ struct Fixture {
         rank(std::unique_ptr<parallel::Executor>(executor)),
         scheduler(rank, {}, limits) {
     executor->short_rope_tokens = limits.short_rope_tokens;
+    executor->keeps_states = limits.recurrent;
   }
   SummingExecutor* executor;
   Rank rank;

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// Requests of several sequences to the summing executor, and what comes back of them.
+#pragma once
+#include <cmath>
+
+#include "tests/unit/worker/engine/summing_executor.h"
+
+namespace pm::engine {
+
+/// Collects the events of all sequences of a request.
+struct Replies {
+  std::mutex mutex;
+  std::condition_variable done;
+  std::vector<std::vector<int32_t>> tokens;
+  std::vector<Finish> finishes;
+  std::vector<double> scores;
+  int64_t cached = -1, open;
+  explicit Replies(int64_t sequences)
+      : tokens(static_cast<size_t>(sequences)),
+        finishes(static_cast<size_t>(sequences), Finish::None),
+        scores(static_cast<size_t>(sequences)),
+        open(sequences) {}
+  void operator()(const Event& event) {
+    std::lock_guard lock(mutex);
+    const auto i = static_cast<size_t>(event.sequence);
+    ASSERT_LT(i, tokens.size());
+    EXPECT_EQ(finishes[i], Finish::None) << "an event after the end";
+    for (const Token& token : event.tokens) tokens[i].push_back(token.id);
+    if (event.cached_tokens >= 0) cached = event.cached_tokens;
+    finishes[i] = event.finish;
+    scores[i] = event.score;
+    if (event.finish != Finish::None && --open == 0) done.notify_all();
+  }
+  void wait() {
+    std::unique_lock lock(mutex);
+    EXPECT_TRUE(done.wait_for(lock, std::chrono::seconds(60), [&] { return open == 0; }));
+  }
+};
+
+inline Request request_of(const std::string& id, std::vector<int32_t> prompt, int64_t count, SearchParams search = {}) {
+  Request request{
+      .id = id, .prompt = std::move(prompt), .max_new_tokens = count, .sampling = {}, .eos = {}, .search = search};
+  return request;
+}
+
+inline void submit(Fixture& f, Request request, Replies& replies) {
+  f.scheduler.submit(std::move(request), [&](const Event& event) { replies(event); });
+}
+
+/// Log-probability of `answer` after `prompt` under the summing executor.
+inline double log_probability(const SummingExecutor& executor, std::vector<int32_t> prompt, const std::vector<int32_t>& answer,
+                       std::span<const int32_t> source = {}) {
+  double total = 0;
+  for (int32_t token : answer) {
+    const bool likely = token == (sum_of(source) + sum_of(prompt)) % vocabulary;
+    total += (likely ? executor.sharpness : 0) - std::log(std::exp(executor.sharpness) + vocabulary - 1);
+    prompt.push_back(token);
+  }
+  return total;
+}
+
+}  // namespace pm::engine

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// By chunks the writes of a chunk's tokens are found at once, by solving a triangular system (the UT transform of Yang
+// et al. 2024, "Parallelizing Linear Transformers with the Delta Rule"), so that nearly all work is matrix products.
+#include "worker/ops/delta_rule.h"
+
+#include <ATen/ATen.h>
+
+#include <limits>
+
+namespace pm::ops {
+
+namespace {
+
+constexpr int64_t chunk = 64;       // tokens
+constexpr int64_t few_tokens = 16;  // that are faster one after another than by a chunk with padding
+
+/// One chunk, of which everything has the dimensions [heads, tokens, width].
+struct Chunk {
+  at::Tensor queries, keys, values, rates;
+  at::Tensor decays;  ///< [heads, tokens]
+};
+
+/// Returns the chunk's results and advances the state. With D_ij = exp of the decays behind token j up to token i, the
+/// writes U solve (1 + tril(rate k k^T D, -1)) U = rate (v - exp(decays so far) k^T S).
+at::Tensor run_chunk(const Chunk& c, at::Tensor& state) {
+  const at::Tensor so_far = c.decays.cumsum(1), shrunk = so_far.exp().unsqueeze(2);
+  const at::Tensor later = at::ones({c.decays.size(1), c.decays.size(1)}, c.decays.options().dtype(at::kBool)).triu(1);
+  const at::Tensor between = (so_far.unsqueeze(2) - so_far.unsqueeze(1))
+                                 .masked_fill_(later, -std::numeric_limits<double>::infinity())
+                                 .exp_();
+  const at::Tensor transposed = c.keys.transpose(1, 2);
+  const at::Tensor system = at::bmm(c.keys * c.rates, transposed).mul_(between);
+  const at::Tensor unknown = (c.values - at::bmm(c.keys * shrunk, state)).mul_(c.rates);
+  const at::Tensor writes =
+      at::linalg_solve_triangular(system, unknown, /*upper=*/false, /*left=*/true, /*unitriangular=*/true);
+  const at::Tensor seen = at::bmm(c.queries, transposed).mul_(between);
+  at::Tensor result = at::bmm(c.queries * shrunk, state).add_(at::bmm(seen, writes));
+  const at::Tensor whole = so_far.narrow(1, so_far.size(1) - 1, 1);
+  const at::Tensor left = (whole - so_far).exp_().unsqueeze(2);
+  state = (state * whole.exp().unsqueeze(2)).add_(at::bmm((c.keys * left).transpose(1, 2), writes));
+  return result;
+}
+
+}  // namespace
+
+at::Tensor delta_rule_step(const DeltaRule& r, at::Tensor& states) {
+  const at::Tensor keys = r.keys.unsqueeze(2), queries = r.queries.unsqueeze(2);  // [tokens, heads, 1, key_dim]
+  states = states * r.decays.exp().unsqueeze(2).unsqueeze(3);
+  const at::Tensor writes = (r.values - at::matmul(keys, states).squeeze(2)).mul_(r.rates.unsqueeze(2));
+  states = states.addcmul_(keys.transpose(2, 3), writes.unsqueeze(2));
+  return at::matmul(queries, states).squeeze(2);
+}
+
+at::Tensor delta_rule(const DeltaRule& r, at::Tensor& state) {
+  const int64_t tokens = r.keys.size(0);
+  std::vector<at::Tensor> results;
+  if (tokens < few_tokens) {
+    at::Tensor states = state.unsqueeze(0);
+    for (int64_t i = 0; i < tokens; ++i) {
+      const auto one = [&](const at::Tensor& x) { return x.narrow(0, i, 1); };
+      results.push_back(
+          delta_rule_step({one(r.queries), one(r.keys), one(r.values), one(r.decays), one(r.rates)}, states));
+    }
+    state = states.squeeze(0);
+    return at::cat(results);
+  }
+  for (int64_t first = 0; first < tokens; first += chunk) {
+    const int64_t count = std::min(chunk, tokens - first);
+    const auto part = [&](const at::Tensor& x) { return x.narrow(0, first, count).transpose(0, 1).contiguous(); };
+    const Chunk own{.queries = part(r.queries),
+                    .keys = part(r.keys),
+                    .values = part(r.values),
+                    .rates = part(r.rates).unsqueeze(2),
+                    .decays = part(r.decays)};
+    results.push_back(run_chunk(own, state).transpose(0, 1));
+  }
+  return at::cat(results);
+}
+
+}  // namespace pm::ops
