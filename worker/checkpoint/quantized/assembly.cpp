@@ -176,8 +176,7 @@ PackedMatrix nvfp4_matrix(Assembly& assembly, const std::string& name, const Par
   const int64_t out = codes.info.shape[0], in = 2 * codes.info.shape[1];
   assembly.expect_shape(scale, {out, in / group});
   PackedMatrix packed;
-  packed.codes = {.stored = codes.info, .rows = out, .columns = in, .bits = 4};
-  packed.values = e2m1_values();
+  packed.codes = {.stored = codes.info, .rows = out, .columns = in, .bits = 4, .number = CodeMatrix::Number::E2M1};
   packed.scale = assembly.scales(scale, out, in / group);
   packed.block_columns = group;
   packed.global = global.info;

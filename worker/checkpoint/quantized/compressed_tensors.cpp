@@ -102,14 +102,6 @@ std::array<int64_t, 2> read_shape(const Assembly& assembly, const Part& part) {
   return shape;
 }
 
-/// Returns unsigned codes of `bits` as the integers from -2^(bits - 1) that they stand for.
-ByteValues signed_values(int64_t bits) {
-  ByteValues values{};
-  for (int code = 0; code < 256; ++code)
-    values[static_cast<size_t>(code)] = static_cast<float>(code - (1 << (bits - 1)));
-  return values;
-}
-
 void set_scales(const Assembly& assembly, const Part& scale, const Blocks& blocks, PackedMatrix& packed) {
   const auto count = [](int64_t size, int64_t block) { return (size - 1) / block + 1; };
   packed.scale =
@@ -161,9 +153,11 @@ void add_packed(Assembly& assembly, const std::string& module, const std::vector
     assembly.refuse(name, "fits several of the config_groups, expected one");
 
   PackedMatrix packed;
-  packed.codes = {.stored = codes.info, .rows = out, .columns = fit.in, .bits = static_cast<int>(fit.scheme.bits)};
-  packed.values = signed_values(fit.scheme.bits);
-  packed.first_value = packed.values[0];
+  packed.codes = {.stored = codes.info,
+                  .rows = out,
+                  .columns = fit.in,
+                  .bits = static_cast<int>(fit.scheme.bits),
+                  .first_value = -static_cast<float>(1 << (fit.scheme.bits - 1))};
   packed.dense_shape = stated.info;
   set_scales(assembly, scale, fit.blocks, packed);
   if (fit.scheme.symmetric && has_zero)
@@ -177,8 +171,8 @@ void add_packed(Assembly& assembly, const std::string& module, const std::vector
                              .rows = rows,
                              .columns = columns,
                              .bits = packed.codes.bits,
-                             .packing = CodeMatrix::Packing::AlongRows};
-    packed.zero_values = packed.values;
+                             .packing = CodeMatrix::Packing::AlongRows,
+                             .first_value = packed.codes.first_value};
   }
   if (assembly.find(module + ".weight_g_idx")) {
     const Part groups = assembly.take(module + ".weight_g_idx", name);
@@ -223,15 +217,17 @@ void add_bytes(Assembly& assembly, const std::string& module, const std::vector<
   }
   if (!blocks) refuse_scheme(assembly, codes, scale);
   PackedMatrix packed;
-  packed.codes = {.stored = codes.info, .rows = out, .columns = in};
-  packed.values = integers ? int8_values() : e4m3_values();
+  packed.codes = {.stored = codes.info,
+                  .rows = out,
+                  .columns = in,
+                  .number = integers ? CodeMatrix::Number::TwosComplement : CodeMatrix::Number::E4M3};
   set_scales(assembly, scale, *blocks, packed);
   if (has_zero || !symmetric) {
     const Part zero = assembly.take(zero_name, name);
     assembly.expect_type(zero, {codes.type});
     assembly.expect_shape(zero, scale.info.shape);
-    packed.zero = CodeMatrix{.stored = zero.info, .rows = packed.scale.rows, .columns = packed.scale.columns};
-    packed.zero_values = packed.values;
+    packed.zero = CodeMatrix{
+        .stored = zero.info, .rows = packed.scale.rows, .columns = packed.scale.columns, .number = packed.codes.number};
   }
   assembly.add(name, {out, in}, std::move(packed));
 }

@@ -27,8 +27,10 @@ void add_fp8(Assembly& assembly, const std::string& module) {
   if (codes.info.shape.size() != 2 || codes.info.bytes == 0)
     assembly.refuse(name, "has shape " + shape_text(codes.info.shape) + ", expected a quantised matrix");
   PackedMatrix packed;
-  packed.codes = {.stored = codes.info, .rows = codes.info.shape[0], .columns = codes.info.shape[1]};
-  packed.values = e4m3_values();
+  packed.codes = {.stored = codes.info,
+                  .rows = codes.info.shape[0],
+                  .columns = codes.info.shape[1],
+                  .number = CodeMatrix::Number::E4M3};
   packed.scale = assembly.scales(scale, 1, 1);
   packed.block_rows = packed.codes.rows;
   packed.block_columns = packed.codes.columns;
