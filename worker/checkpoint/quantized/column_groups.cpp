@@ -58,8 +58,7 @@ Part take_codes(Assembly& assembly, const std::string& module) {
   const std::string name = module + ".qweight";
   Part codes = assembly.take(name, name);
   assembly.expect_type(codes, {"I32"});
-  if (codes.info.shape.size() != 2 || codes.info.bytes == 0)
-    assembly.refuse(name, "has shape " + shape_text(codes.info.shape) + ", expected a matrix of words");
+  assembly.expect_matrix(codes, "a matrix of words");
   return codes;
 }
 
