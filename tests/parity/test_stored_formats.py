@@ -5,6 +5,7 @@ the format's definition, and a model answers as one with these weights does, wha
 
 import functools
 import json
+import re
 
 import numpy
 import pytest
@@ -260,20 +261,22 @@ def moved(by):
     return lambda tensor: tensor + by
 
 
-def tensors(ending, change):
-    """A mutation: changes the stored tensors whose names end so."""
+def tensors(ending, change, dtype=None):
+    """A mutation: changes the stored tensors whose names end so. Returns the dense tensors that they belong to."""
 
     def mutate(stored, _):
-        names = [name for name in stored if name.endswith(ending)]
+        names = [name for name in stored if name.endswith(ending) and dtype in (None, stored[name].dtype)]
         assert names
         for name in names:
             stored[name] = change(stored[name]).contiguous()
+        dense = [name.removesuffix(ending) for name in names]
+        return {name if name.endswith(("weight", "_proj")) and ending[0] == "_" else f"{name}.weight" for name in dense}
 
     return mutate
 
 
 def settings(**changes):
-    """A mutation: changes the quantization_config."""
+    """A mutation: changes the quantization_config, which is that of all matrices."""
     return lambda _, config: config.update(changes)
 
 
@@ -281,46 +284,99 @@ def weights(**changes):
     return lambda _, config: config["config_groups"]["group_0"]["weights"].update(changes)
 
 
+def refused(ending, reason):
+    """The outcome of a mutation: the worker names a stored tensor that ends so, and says why."""
+    return rf'tensor "[^"]*{re.escape(ending)}" .*{re.escape(reason)}'
+
+
+CHANGED = None  # the other outcome: all matrices that the mutation touches have other values, and no others
+FITS_NONE = "fit none of the config_groups"
 MUTATIONS = {
-    "fp8-block": [tensors("_scale_inv", scaled)],
-    "fp8-tensor": [tensors("_scale_inv", scaled)],
-    "fp8-exponent-bytes": [tensors("_scale_inv", moved(1))],
-    "mxfp4": [tensors("_scales", moved(1)), tensors("_blocks", swapped_nibbles)],
-    "compressed-int4-asymmetric": [
-        tensors("_scale", scaled),
-        tensors("_zero_point", swapped_nibbles),
-        tensors("_packed", swapped_nibbles),
-        weights(group_size=64),
-        weights(group_size=16),
-        weights(num_bits=8),
-        weights(symmetric=True),
-    ],
-    "compressed-int4-group": [weights(symmetric=False), weights(strategy="channel")],
-    "compressed-int8-bytes-asymmetric": [tensors("_zero_point", moved(1)), weights(strategy="tensor")],
-    "compressed-nvfp4": [tensors("_global_scale", scaled), tensors("_packed", swapped_nibbles)],
-    "gptq": [
-        tensors(".scales", scaled),
-        tensors(".qzeros", swapped_nibbles),
-        tensors(".qweight", swapped_nibbles),
-        tensors(".g_idx", lambda index: index.flip(0)),
-        settings(checkpoint_format="gptq_v2"),
-        settings(bits=8),
-        settings(group_size=64),
-    ],
-    "awq": [tensors(".qzeros", swapped_nibbles), tensors(".qweight", swapped_nibbles), settings(group_size=64)],
-    "modelopt-nvfp4": [tensors("_scale_2", scaled), tensors("_scale", scaled)],
+    "fp8-block": {
+        "scale": (tensors("_scale_inv", scaled), CHANGED),
+        "fewer-scales": (tensors("_scale_inv", lambda scale: scale[:-1]), refused("_scale_inv", "blocks that cover")),
+    },
+    "fp8-tensor": {"scale": (tensors("_scale_inv", scaled), CHANGED)},
+    "fp8-exponent-bytes": {"scale": (tensors("_scale_inv", moved(1)), CHANGED)},
+    "mxfp4": {
+        "scale": (tensors("_scales", moved(1)), CHANGED),
+        "nibbles": (tensors("_blocks", swapped_nibbles), CHANGED),
+    },
+    "compressed-int4-asymmetric": {
+        "scale": (tensors(".weight_scale", scaled), CHANGED),
+        "zero": (tensors(".weight_zero_point", swapped_nibbles), CHANGED),
+        "nibbles": (tensors(".weight_packed", swapped_nibbles), CHANGED),
+        "larger-group": (weights(group_size=64), refused(".weight_packed", FITS_NONE)),
+        "smaller-group": (weights(group_size=16), refused(".weight_packed", FITS_NONE)),
+        "bits": (weights(num_bits=8), refused(".weight_packed", FITS_NONE)),
+        "symmetric": (weights(symmetric=True), refused(".weight_zero_point", "belongs to a symmetric matrix")),
+    },
+    "compressed-int4-group": {
+        "asymmetric": (weights(symmetric=False), refused(".weight_packed", 'no "')),
+        "strategy": (weights(strategy="channel"), refused(".weight_packed", FITS_NONE)),
+    },
+    "compressed-int8-bytes-asymmetric": {
+        "zero": (tensors(".weight_zero_point", moved(1)), CHANGED),
+        "strategy": (weights(strategy="tensor"), refused(".weight", FITS_NONE)),
+    },
+    "compressed-nvfp4": {
+        "global-scale": (tensors(".weight_global_scale", scaled), CHANGED),
+        "scale": (tensors(".weight_scale", scaled), CHANGED),
+        "nibbles": (tensors(".weight_packed", swapped_nibbles), CHANGED),
+    },
+    "gptq": {
+        "scale": (tensors(".scales", scaled), CHANGED),
+        "zero": (tensors(".qzeros", swapped_nibbles), CHANGED),
+        "nibbles": (tensors(".qweight", swapped_nibbles), CHANGED),
+        "group-order": (tensors(".g_idx", lambda index: index.flip(0)), CHANGED),
+        "version": (settings(checkpoint_format="gptq_v2"), CHANGED),
+        "bits": (settings(bits=8), refused(".g_idx", "has shape")),
+        "larger-group": (settings(group_size=64), refused(".scales", "has shape")),
+        "smaller-group": (settings(group_size=16), refused(".scales", "has shape")),
+    },
+    "gptq-act-order": {"group-order": (tensors(".g_idx", lambda index: index.flip(0)), CHANGED)},
+    "awq": {
+        "scale": (tensors(".scales", scaled), CHANGED),
+        "zero": (tensors(".qzeros", swapped_nibbles), CHANGED),
+        "nibbles": (tensors(".qweight", swapped_nibbles), CHANGED),
+        "larger-group": (settings(group_size=64), refused(".scales", "has shape")),
+        "smaller-group": (settings(group_size=16), refused(".scales", "has shape")),
+    },
+    "modelopt-nvfp4": {
+        "global-scale": (tensors(".weight_scale_2", scaled), CHANGED),
+        "scale": (tensors(".weight_scale", scaled), CHANGED),
+        "nibbles": (tensors(".weight", swapped_nibbles, torch.uint8), CHANGED),
+    },
 }
+MUTANTS = [(name, part) for name, parts in MUTATIONS.items() for part in parts]
 
 
-@pytest.mark.parametrize("name, place", [(name, i) for name, all in MUTATIONS.items() for i in range(len(all))])
-def test_a_change_of_any_part_changes_the_weights_or_is_refused(pair, tmp_path, name, place):
+@pytest.mark.parametrize("name, part", MUTANTS, ids=lambda part: part)
+def test_a_change_of_a_part_changes_its_matrices_or_is_refused_by_name(pair, tmp_path, name, part):
     folder, _ = pair(name)
     stored, config = load_file(folder / "model.safetensors"), json.loads((folder / "config.json").read_text())
-    MUTATIONS[name][place](stored, config["quantization_config"])
+    was = dumped(folder)
+    quantised = {name for name in was if name not in stored or stored[name].dtype != torch.bfloat16}
+    mutate, outcome = MUTATIONS[name][part]
+    touched = mutate(stored, config["quantization_config"]) or quantised
     save_file(stored, tmp_path / "model.safetensors")
     (tmp_path / "config.json").write_text(json.dumps(config))
-    was, now = dumped(folder), dumped(tmp_path)
-    assert isinstance(now, str) or any(not torch.equal(was[key][1], now[key][1]) for key in was)
+    now = dumped(tmp_path)
+    if outcome is CHANGED:
+        assert not isinstance(now, str), now
+        assert touched and {key for key in was if not torch.equal(was[key][1], now[key][1])} == touched
+    else:
+        assert isinstance(now, str) and re.search(outcome, now), now if isinstance(now, str) else "accepted"
+
+
+def test_the_scales_of_fp8_decide_its_blocks_where_they_do_not_fit_the_config(pair, tmp_path):
+    """transformers takes blocks from the shape of the scales; experts may have others than the config's."""
+    folder, dense = pair("fp8-block")
+    config = json.loads((folder / "config.json").read_text())
+    config["quantization_config"]["weight_block_size"] = [64, 16]
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    (tmp_path / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes())
+    assert_equal_weights(tmp_path, dense)
 
 
 def test_awq_has_an_order_of_its_own(sources, tmp_path):

@@ -86,6 +86,11 @@ void Assembly::drop(std::initializer_list<std::string> names) {
     if (tensors_.contains(name) || unsupported_.contains(name)) used_.insert(name);
 }
 
+void Assembly::drop_all(std::initializer_list<std::string_view> endings) {
+  for (const std::string_view ending : endings)
+    for (const std::string& name : names(ending)) used_.insert(name);
+}
+
 void Assembly::refuse(const std::string& tensor, const std::string& what) const {
   throw Error(Reason::ModelUnreadable, printable(folder_.string() + ": tensor \"" + tensor + "\" " + what));
 }
@@ -106,6 +111,11 @@ void Assembly::expect_type(const Part& part, std::initializer_list<std::string_v
 void Assembly::expect_shape(const Part& part, const std::vector<int64_t>& shape) const {
   if (part.info.shape != shape)
     refuse(part.info.name, "has shape " + shape_text(part.info.shape) + ", expected " + shape_text(shape));
+}
+
+void Assembly::expect_matrix(const Part& part, const std::string& what) const {
+  if (part.info.shape.size() != 2 || part.info.bytes == 0)
+    refuse(part.info.name, "has shape " + shape_text(part.info.shape) + ", expected " + what);
 }
 
 ScaleMatrix Assembly::scales(const Part& part, int64_t rows, int64_t columns, bool each) const {
@@ -165,23 +175,29 @@ void Assembly::finish() {
   }
 }
 
-PackedMatrix nvfp4_matrix(Assembly& assembly, const std::string& name, const Part& codes, const Part& scale,
-                          const Part& global) {
+void add_nvfp4(Assembly& assembly, const std::string& module, const Nvfp4Parts& parts) {
   constexpr int64_t group = 16;
+  const std::string name = module + parts.codes;
+  const Part codes = assembly.take(name, name), scale = assembly.take(module + parts.scale, name),
+             global = assembly.take(module + parts.global, name);
+  assembly.expect_type(codes, {"U8"});
   assembly.expect_type(scale, {"F8_E4M3"});
   assembly.expect_type(global, {"F32"});
-  if (codes.info.shape.size() != 2 || codes.info.bytes == 0 || codes.info.shape[1] % (group / 2))
-    assembly.refuse(name,
-                    "has shape " + shape_text(codes.info.shape) + ", expected [out, in / 2] with whole groups of 16");
+  assembly.expect_matrix(codes, "[out, in / 2] with whole groups of 16");
+  if (codes.info.shape[1] % (group / 2))
+    assembly.refuse(name, "has shape " + shape_text(codes.info.shape) + ", expected whole groups of 16 inputs");
+  if (global.info.bytes != size_of(DType::F32))
+    assembly.refuse(global.info.name, "has shape " + shape_text(global.info.shape) + ", expected one number");
   const int64_t out = codes.info.shape[0], in = 2 * codes.info.shape[1];
   assembly.expect_shape(scale, {out, in / group});
   PackedMatrix packed;
-  packed.codes = {.stored = codes.info, .rows = out, .columns = in, .bits = 4};
-  packed.values = e2m1_values();
+  packed.codes = {.stored = codes.info, .rows = out, .columns = in, .bits = 4, .number = CodeMatrix::Number::E2M1};
   packed.scale = assembly.scales(scale, out, in / group);
   packed.block_columns = group;
   packed.global = global.info;
-  return packed;
+  packed.divide_by_global = parts.divide_by_global;
+  packed.rounded = parts.rounded;
+  assembly.add(module + ".weight", {out, in}, std::move(packed));
 }
 
 }  // namespace pm::checkpoint

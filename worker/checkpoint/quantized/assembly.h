@@ -38,6 +38,9 @@ class Assembly {
   Part take_any(std::initializer_list<std::string> names, const std::string& of);
   /// Counts tensors as used where they exist: what a dense product does not need.
   void drop(std::initializer_list<std::string> names);
+  /// Likewise, all tensors whose names end with one of `endings`: scales of activations and of the KV cache, which are
+  /// not quantised here.
+  void drop_all(std::initializer_list<std::string_view> endings);
   /// Adds a dense tensor of `shape`. Its codes have been checked against the stored bytes.
   void add(const std::string& name, const std::vector<int64_t>& shape, PackedMatrix);
   /// Throws Error{ModelUnreadable}: the tensor's name, what was found and what is expected.
@@ -47,6 +50,8 @@ class Assembly {
   /// Throws unless the part has one of the types.
   void expect_type(const Part&, std::initializer_list<std::string_view> types) const;
   void expect_shape(const Part&, const std::vector<int64_t>& shape) const;
+  /// Throws unless the part has two dimensions and an element; `what` names what is expected.
+  void expect_matrix(const Part&, const std::string& what) const;
   /// Returns the scales of a part of one of the floating types; `table` names what bytes mean.
   ScaleMatrix scales(const Part&, int64_t rows, int64_t columns, bool each = false) const;
   /// Removes the parts that were used from the tables and adds the dense tensors.
@@ -71,9 +76,16 @@ std::string shape_text(const std::vector<int64_t>& shape);
 /// many blocks follow from it, else what divides evenly. Nothing where neither does.
 std::optional<int64_t> block_size(int64_t size, int64_t blocks, int64_t stated);
 
-/// Returns a matrix of NVFP4: codes of E2M1 in `codes` [out, in / 2], a scale of F8_E4M3 for each 16 columns in `scale`
-/// [out, in / 16], and the scale of the whole matrix in `global`. Throws for other shapes of `name`.
-PackedMatrix nvfp4_matrix(Assembly&, const std::string& name, const Part& codes, const Part& scale, const Part& global);
+/// The endings of the tensors of a matrix of NVFP4 behind its module's name: codes of E2M1 [out, in / 2], a scale of
+/// F8_E4M3 for each 16 columns [out, in / 16], and one F32 number by which a method multiplies or divides all scales.
+struct Nvfp4Parts {
+  std::string codes, scale, global;
+  bool divide_by_global = false;
+  std::optional<DType> rounded;  ///< as PackedMatrix::rounded
+};
+
+/// Adds the weight of a module that is stored as NVFP4. Throws for parts that do not fit.
+void add_nvfp4(Assembly&, const std::string& module, const Nvfp4Parts&);
 
 void assemble_fp8(Assembly&);
 void assemble_compressed_tensors(Assembly&);

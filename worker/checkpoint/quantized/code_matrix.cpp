@@ -2,24 +2,83 @@
 #include "worker/checkpoint/quantized/code_matrix.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
+
+#include "worker/base/widest.h"
 
 namespace pm::checkpoint {
 
 namespace {
 
 constexpr int64_t word_bits = 32, word_bytes = 4;
+constexpr int64_t some_codes = 1024;  ///< whose bytes stay in the nearest cache
 
-void read_strip(const ReadStored& read, const TensorInfo& stored, const Strip& strip, std::vector<uint8_t>& out,
-                int64_t padding = 0) {
+void read_strip(const ReadStored& read, const TensorInfo& stored, const Strip& strip, Bytes& out, int64_t padding = 0) {
   const size_t bytes = static_cast<size_t>(strip.rows * strip.row_bytes);
   out.resize(bytes + static_cast<size_t>(padding));
   read(stored, {&strip, 1}, std::as_writable_bytes(std::span(out).first(bytes)));
 }
 
 uint32_t word_at(const uint8_t* bytes) {
-  return static_cast<uint32_t>(bytes[0]) | static_cast<uint32_t>(bytes[1]) << 8 |
-         static_cast<uint32_t>(bytes[2]) << 16 | static_cast<uint32_t>(bytes[3]) << 24;
+  uint32_t word = 0;
+  std::memcpy(&word, bytes, sizeof(word));
+  return word;
+}
+
+PM_WIDEST void unpack_pairs(const uint8_t* bytes, int64_t count, uint8_t* out) {
+  for (int64_t i = 0; i < count; ++i) {
+    out[2 * i] = bytes[i] & 15;
+    out[2 * i + 1] = bytes[i] >> 4;
+  }
+}
+
+/// Unpacks words whose codes are 0 2 4 6 1 3 5 7, from the lowest, in the order 0 to 7.
+PM_WIDEST void unpack_interleaved(const uint8_t* words, int64_t count, uint8_t* out) {
+  for (int64_t i = 0; i < count; ++i) {
+    const uint64_t word = word_at(words + word_bytes * i);
+    const uint64_t halves = (word & 0x00ff00ff) | (word << 24 & 0x00ff00ff00000000);  // bytes 0 2 and 1 3
+    const uint64_t codes = (halves & 0x0000000f0000000f) | (halves >> 8 & 0x00000f0000000f00) |
+                           (halves << 12 & 0x000f0000000f0000) | (halves << 4 & 0x0f0000000f000000);
+    std::memcpy(out + 8 * i, &codes, sizeof(codes));
+  }
+}
+
+/// Unpacks the code at a bit of each word; the codes end within their words.
+PM_WIDEST void unpack_column(const uint8_t* words, int64_t count, int64_t bit, uint32_t mask, uint8_t* out) {
+  for (int64_t i = 0; i < count; ++i) out[i] = static_cast<uint8_t>(word_at(words + word_bytes * i) >> bit & mask);
+}
+
+PM_WIDEST void unsigned_numbers(const uint8_t* codes, int64_t count, float first, float* out) {
+  for (int64_t i = 0; i < count; ++i) out[i] = static_cast<float>(static_cast<int>(codes[i])) + first;
+}
+
+PM_WIDEST void twos_complement_numbers(const uint8_t* codes, int64_t count, float* out) {
+  for (int64_t i = 0; i < count; ++i) out[i] = static_cast<float>(static_cast<int8_t>(codes[i]));
+}
+
+PM_WIDEST void e2m1_numbers(const uint8_t* codes, int64_t count, float* out) {
+  for (int64_t i = 0; i < count; ++i) out[i] = from_e2m1(codes[i]);
+}
+
+PM_WIDEST void e4m3_numbers(const uint8_t* codes, int64_t count, float* out) {
+  for (int64_t i = 0; i < count; ++i) out[i] = from_e4m3(codes[i]);
+}
+
+PM_WIDEST void f16_numbers(const uint8_t* bytes, size_t count, float* out) {
+  for (size_t i = 0; i < count; ++i) {
+    uint16_t half = 0;
+    std::memcpy(&half, bytes + 2 * i, sizeof(half));
+    out[i] = from_f16(half);
+  }
+}
+
+PM_WIDEST void bf16_numbers(const uint8_t* bytes, size_t count, float* out) {
+  for (size_t i = 0; i < count; ++i) {
+    uint16_t half = 0;
+    std::memcpy(&half, bytes + 2 * i, sizeof(half));
+    out[i] = from_bf16(half);
+  }
 }
 
 }  // namespace
@@ -34,95 +93,94 @@ int64_t CodeMatrix::matrix_bytes() const {
   return packing == Packing::AlongRows ? (rows * bits + word_bits - 1) / word_bits * row_bytes() : rows * row_bytes();
 }
 
-/// Unpacks `count` codes, the first of which begins at a bit of `words`; one byte more may be read than they have.
-void CodeMatrix::unpack_row(const uint8_t* words, int64_t first_bit, int64_t count, uint8_t* out) const {
-  constexpr std::array<uint8_t, 8> in_turn{0, 1, 2, 3, 4, 5, 6, 7};
-  if (bits == 4 && nibbles == in_turn) {
-    words += first_bit / 8;
-    if (first_bit % 8 && count > 0) *out++ = *words++ >> 4, --count;
-    for (int64_t pair = 0; pair < count / 2; ++pair) {
-      out[2 * pair] = words[pair] & 15;
-      out[2 * pair + 1] = words[pair] >> 4;
-    }
-    if (count % 2) out[count - 1] = words[count / 2] & 15;
-  } else if (bits == 4) {
-    std::array<unsigned, 8> shifts{};
-    for (size_t i = 0; i < shifts.size(); ++i) shifts[i] = 4u * nibbles[i];
-    for (int64_t i = 0, at = first_bit / 4; i < count; words += word_bytes, at = 0) {
-      const uint32_t word = word_at(words);
-      if (at == 0 && count - i >= 8) {
-        for (size_t k = 0; k < 8; ++k) out[i + static_cast<int64_t>(k)] = word >> shifts[k] & 15;
-        i += 8;
-      } else {
-        for (; at < 8 && i < count; ++at) out[i++] = word >> shifts[static_cast<size_t>(at)] & 15;
-      }
-    }
-  } else {
-    const unsigned mask = (1u << bits) - 1;
-    for (int64_t i = 0; i < count; ++i) {
-      const int64_t bit = first_bit + i * bits;
-      const uint8_t* at = words + bit / 8;
-      out[i] = static_cast<uint8_t>((at[0] | static_cast<unsigned>(at[1]) << 8) >> (bit % 8) & mask);
-    }
-  }
+void CodeMatrix::read(int64_t matrix, const Region& region, const ReadStored& read, Words& words) const {
+  const bool along_rows = packing == Packing::AlongRows;
+  const int64_t stored_pitch = row_bytes(), base = matrix * matrix_bytes();
+  // where bytes are whole codes nothing else is read
+  const int64_t unit = !along_rows && bits == 8 ? 8 : word_bits, begin = along_rows ? region.row : region.col,
+                count = along_rows ? region.rows : region.cols, first = begin * bits / unit,
+                end = ((begin + count) * bits + unit - 1) / unit;
+  words.first_bit = begin * bits - first * unit;
+  Strip strip;
+  if (along_rows)
+    strip = {base + first * stored_pitch + region.col * word_bytes, end - first, region.cols * word_bytes,
+             stored_pitch};
+  else
+    strip = {base + region.row * stored_pitch + first * unit / 8, region.rows,
+             std::min(stored_pitch, end * unit / 8) - first * unit / 8, stored_pitch};
+  words.pitch = strip.row_bytes;
+  read_strip(read, stored, strip, words.bytes, 1);
 }
 
-void CodeMatrix::read(int64_t matrix, const Region& region, const ReadStored& read, std::vector<uint8_t>& out) const {
-  const int64_t pitch = row_bytes(), base = matrix * matrix_bytes();
-  if (packing == Packing::AlongColumns && bits == 8)
-    return read_strip(read, stored, {base + region.row * pitch + region.col, region.rows, region.cols, pitch}, out);
-  out.resize(static_cast<size_t>(region.rows * region.cols));
-  if (out.empty()) return;
-  std::vector<uint8_t> words;
-  if (packing == Packing::AlongColumns) {
-    const int64_t first = region.col * bits / word_bits, begin = first * word_bytes,
-                  end = std::min(pitch, ((region.col + region.cols) * bits + word_bits - 1) / word_bits * word_bytes);
-    read_strip(read, stored, {base + region.row * pitch + begin, region.rows, end - begin, pitch}, words, 1);
-    for (int64_t row = 0; row < region.rows; ++row)
-      unpack_row(words.data() + row * (end - begin), region.col * bits - first * word_bits, region.cols,
-                 out.data() + row * region.cols);
-    return;
-  }
-  const int64_t first = region.row * bits / word_bits,
-                last = ((region.row + region.rows) * bits + word_bits - 1) / word_bits,
-                width = region.cols * word_bytes;
-  read_strip(read, stored, {base + first * pitch + region.col * word_bytes, last - first, width, pitch}, words);
+/// Returns codes of a row as bytes, in `out` unless they are stored so.
+const uint8_t* CodeMatrix::unpack(const Words& words, int64_t row, int64_t col, int64_t count, uint8_t* out) const {
   const uint32_t mask = (1u << bits) - 1;
-  for (int64_t row = 0; row < region.rows; ++row) {
-    const int64_t bit = (region.row + row) * bits - first * word_bits, shift = bit % word_bits;
-    const uint8_t* at = words.data() + bit / word_bits * width;
-    uint8_t* to = out.data() + row * region.cols;
+  if (packing == Packing::AlongRows) {
+    const int64_t bit = words.first_bit + row * bits, shift = bit % word_bits;
+    const uint8_t* at = words.bytes.data() + bit / word_bits * words.pitch + col * word_bytes;
     if (shift + bits <= word_bits) {
-      for (int64_t i = 0; i < region.cols; ++i)
-        to[i] = static_cast<uint8_t>(word_at(at + i * word_bytes) >> shift & mask);
+      unpack_column(at, count, shift, mask, out);
     } else {
-      for (int64_t i = 0; i < region.cols; ++i)
-        to[i] = static_cast<uint8_t>(
-            (word_at(at + i * word_bytes) >> shift | word_at(at + width + i * word_bytes) << (word_bits - shift)) &
-            mask);
+      for (int64_t i = 0; i < count; ++i, at += word_bytes)
+        out[i] = static_cast<uint8_t>((word_at(at) >> shift | word_at(at + words.pitch) << (word_bits - shift)) & mask);
+    }
+    return out;
+  }
+  const int64_t bit = words.first_bit + col * bits;
+  const uint8_t* from = words.bytes.data() + row * words.pitch;
+  if (bits == 8) return from + bit / 8;
+  if (packing == Packing::Interleaved) {
+    unpack_interleaved(from + bit / word_bits * word_bytes, (bit % word_bits / bits + count + 7) / 8, out);
+    return out + bit % word_bits / bits;
+  }
+  if (bits == 4) {
+    unpack_pairs(from + bit / 8, (bit % 8 / bits + count + 1) / 2, out);
+    return out + bit % 8 / bits;
+  }
+  for (int64_t i = 0; i < count; ++i) {  // the last code may end a byte before the one behind it that is read
+    const int64_t here = bit + i * bits;
+    const uint8_t* at = from + here / 8;
+    out[i] = static_cast<uint8_t>((at[0] | static_cast<unsigned>(at[1]) << 8) >> (here % 8) & mask);
+  }
+  return out;
+}
+
+void CodeMatrix::to_numbers(const Words& words, int64_t row, int64_t col, int64_t count, float* out) const {
+  std::array<uint8_t, some_codes + 16> buffer;  // whole words are unpacked
+  for (int64_t some = 0; count > 0; col += some, count -= some, out += some) {
+    some = std::min(count, some_codes);
+    const uint8_t* codes = unpack(words, row, col, some, buffer.data());
+    switch (number) {
+      case Number::Unsigned:
+        unsigned_numbers(codes, some, first_value, out);
+        break;
+      case Number::TwosComplement:
+        twos_complement_numbers(codes, some, out);
+        break;
+      case Number::E2M1:
+        e2m1_numbers(codes, some, out);
+        break;
+      case Number::E4M3:
+        e4m3_numbers(codes, some, out);
+        break;
     }
   }
 }
 
-void ScaleMatrix::read(int64_t matrix, const Region& region, const ReadStored& read, std::vector<float>& out) const {
-  const int64_t element = size_of(stored.dtype);
-  std::vector<uint8_t> bytes;
-  const int64_t base = each ? matrix * rows * columns : 0;
+void ScaleMatrix::read(int64_t matrix, const Region& region, const ReadStored& read, Bytes& bytes,
+                       std::vector<float>& out) const {
+  const int64_t element = size_of(stored.dtype), base = each ? matrix * rows * columns : 0;
   read_strip(
       read, stored,
       {(base + region.row * columns + region.col) * element, region.rows, region.cols * element, columns * element},
       bytes);
   out.resize(static_cast<size_t>(region.rows * region.cols));
-  if (table) {
+  if (table)
     for (size_t i = 0; i < out.size(); ++i) out[i] = (*table)[bytes[i]];
-  } else if (stored.dtype == DType::F32) {
+  else if (stored.dtype == DType::F32)
     std::memcpy(out.data(), bytes.data(), bytes.size());
-  } else {
-    for (size_t i = 0; i < out.size(); ++i) {
-      const auto half = static_cast<uint16_t>(bytes[2 * i] | bytes[2 * i + 1] << 8);
-      out[i] = stored.dtype == DType::BF16 ? from_bf16(half) : from_f16(half);
-    }
-  }
+  else
+    (stored.dtype == DType::F16 ? f16_numbers : bf16_numbers)(bytes.data(), out.size(), out.data());
 }
 
 }  // namespace pm::checkpoint

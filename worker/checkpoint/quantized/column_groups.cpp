@@ -31,15 +31,8 @@ bool is_set(const Assembly& assembly, std::string_view key) {
   return found != settings.end() && found->is_boolean() && found->get<bool>();
 }
 
-/// Returns the codes as floats, reduced by nothing and increased by `more`.
-ByteValues counted(int more) {
-  ByteValues values{};
-  for (size_t code = 0; code < values.size(); ++code) values[code] = static_cast<float>(static_cast<int>(code) + more);
-  return values;
-}
-
 /// Fills in what both formats have: scales and zero points of groups of inputs, and adds the matrix.
-void add_matrix(Assembly& assembly, const std::string& module, PackedMatrix packed, int64_t zero_shift) {
+void add_matrix(Assembly& assembly, const std::string& module, PackedMatrix packed, float first_zero) {
   const std::string name = module + ".qweight";
   const int64_t in = packed.codes.rows, out = packed.codes.columns, bits = packed.codes.bits,
                 stated = integer(assembly, "group_size"), group = stated == -1 ? in : stated;
@@ -51,13 +44,11 @@ void add_matrix(Assembly& assembly, const std::string& module, PackedMatrix pack
   assembly.expect_type(zeros, {"I32"});
   assembly.expect_shape(scales, {groups, out});
   assembly.expect_shape(zeros, {groups, (out * bits + word_bits - 1) / word_bits});
-  packed.values = counted(0);
-  packed.first_value = 0.0f;
   packed.scale = assembly.scales(scales, groups, out);
   packed.block_rows = group;
   packed.zero = CodeMatrix{
-      .stored = zeros.info, .rows = groups, .columns = out, .bits = packed.codes.bits, .nibbles = packed.codes.nibbles};
-  packed.zero_values = counted(static_cast<int>(zero_shift));
+      .stored = zeros.info, .rows = groups, .columns = out, .bits = packed.codes.bits, .first_value = first_zero};
+  if (packed.codes.packing == CodeMatrix::Packing::Interleaved) packed.zero->packing = packed.codes.packing;
   packed.transposed = true;
   assembly.add(module + ".weight", {out, in}, std::move(packed));
 }
@@ -67,8 +58,7 @@ Part take_codes(Assembly& assembly, const std::string& module) {
   const std::string name = module + ".qweight";
   Part codes = assembly.take(name, name);
   assembly.expect_type(codes, {"I32"});
-  if (codes.info.shape.size() != 2 || codes.info.bytes == 0)
-    assembly.refuse(name, "has shape " + shape_text(codes.info.shape) + ", expected a matrix of words");
+  assembly.expect_matrix(codes, "a matrix of words");
   return codes;
 }
 
@@ -130,7 +120,7 @@ void assemble_awq(Assembly& assembly) {
                     .rows = codes.info.shape[0],
                     .columns = codes.info.shape[1] * 8,
                     .bits = 4,
-                    .nibbles = {0, 4, 1, 5, 2, 6, 3, 7}};
+                    .packing = CodeMatrix::Packing::Interleaved};
     add_matrix(assembly, module, std::move(packed), 0);
   }
 }

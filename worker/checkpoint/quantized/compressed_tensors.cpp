@@ -102,14 +102,6 @@ std::array<int64_t, 2> read_shape(const Assembly& assembly, const Part& part) {
   return shape;
 }
 
-/// Returns unsigned codes of `bits` as the integers from -2^(bits - 1) that they stand for.
-ByteValues signed_values(int64_t bits) {
-  ByteValues values{};
-  for (int code = 0; code < 256; ++code)
-    values[static_cast<size_t>(code)] = static_cast<float>(code - (1 << (bits - 1)));
-  return values;
-}
-
 void set_scales(const Assembly& assembly, const Part& scale, const Blocks& blocks, PackedMatrix& packed) {
   const auto count = [](int64_t size, int64_t block) { return (size - 1) / block + 1; };
   packed.scale =
@@ -128,8 +120,7 @@ void add_packed(Assembly& assembly, const std::string& module, const std::vector
   assembly.expect_type(scale, {"F32", "F16", "BF16"});
   assembly.expect_type(stated, {"I64"});
   assembly.expect_shape(stated, {2});
-  if (codes.info.shape.size() != 2 || codes.info.bytes == 0)
-    assembly.refuse(name, "has shape " + shape_text(codes.info.shape) + ", expected a matrix of words");
+  assembly.expect_matrix(codes, "a matrix of words");
   const int64_t out = codes.info.shape[0], words = codes.info.shape[1];
   const bool has_zero = assembly.find(module + ".weight_zero_point").has_value();
   std::optional<std::array<int64_t, 2>> shape;  // of the dense matrix, read only where the others do not tell
@@ -161,9 +152,11 @@ void add_packed(Assembly& assembly, const std::string& module, const std::vector
     assembly.refuse(name, "fits several of the config_groups, expected one");
 
   PackedMatrix packed;
-  packed.codes = {.stored = codes.info, .rows = out, .columns = fit.in, .bits = static_cast<int>(fit.scheme.bits)};
-  packed.values = signed_values(fit.scheme.bits);
-  packed.first_value = packed.values[0];
+  packed.codes = {.stored = codes.info,
+                  .rows = out,
+                  .columns = fit.in,
+                  .bits = static_cast<int>(fit.scheme.bits),
+                  .first_value = -static_cast<float>(1 << (fit.scheme.bits - 1))};
   packed.dense_shape = stated.info;
   set_scales(assembly, scale, fit.blocks, packed);
   if (fit.scheme.symmetric && has_zero)
@@ -177,8 +170,8 @@ void add_packed(Assembly& assembly, const std::string& module, const std::vector
                              .rows = rows,
                              .columns = columns,
                              .bits = packed.codes.bits,
-                             .packing = CodeMatrix::Packing::AlongRows};
-    packed.zero_values = packed.values;
+                             .packing = CodeMatrix::Packing::AlongRows,
+                             .first_value = packed.codes.first_value};
   }
   if (assembly.find(module + ".weight_g_idx")) {
     const Part groups = assembly.take(module + ".weight_g_idx", name);
@@ -189,25 +182,11 @@ void add_packed(Assembly& assembly, const std::string& module, const std::vector
   assembly.add(module + ".weight", {out, fit.in}, std::move(packed));
 }
 
-void add_fp4(Assembly& assembly, const std::string& module) {
-  const std::string name = module + ".weight_packed";
-  const Part codes = assembly.take(name, name), scale = assembly.take(module + ".weight_scale", name),
-             global = assembly.take(module + ".weight_global_scale", name);
-  assembly.expect_type(codes, {"U8"});
-  assembly.expect_shape(global, {1});
-  PackedMatrix packed = nvfp4_matrix(assembly, name, codes, scale, global);
-  packed.divide_by_global = true;
-  packed.rounded = DType::BF16;
-  const std::vector<int64_t> shape{packed.codes.rows, packed.codes.columns};
-  assembly.add(module + ".weight", shape, std::move(packed));
-}
-
 void add_bytes(Assembly& assembly, const std::string& module, const std::vector<Scheme>& schemes) {
   const std::string name = module + ".weight";
   const Part codes = assembly.take(name, name), scale = assembly.take(module + ".weight_scale", name);
   assembly.expect_type(scale, {"F32", "F16", "BF16"});
-  if (codes.info.shape.size() != 2 || codes.info.bytes == 0)
-    assembly.refuse(name, "has shape " + shape_text(codes.info.shape) + ", expected a quantised matrix");
+  assembly.expect_matrix(codes, "a quantised matrix");
   const bool integers = codes.type == "I8";
   const int64_t out = codes.info.shape[0], in = codes.info.shape[1];
   const std::string zero_name = module + ".weight_zero_point";
@@ -223,15 +202,17 @@ void add_bytes(Assembly& assembly, const std::string& module, const std::vector<
   }
   if (!blocks) refuse_scheme(assembly, codes, scale);
   PackedMatrix packed;
-  packed.codes = {.stored = codes.info, .rows = out, .columns = in};
-  packed.values = integers ? int8_values() : e4m3_values();
+  packed.codes = {.stored = codes.info,
+                  .rows = out,
+                  .columns = in,
+                  .number = integers ? CodeMatrix::Number::TwosComplement : CodeMatrix::Number::E4M3};
   set_scales(assembly, scale, *blocks, packed);
   if (has_zero || !symmetric) {
     const Part zero = assembly.take(zero_name, name);
     assembly.expect_type(zero, {codes.type});
     assembly.expect_shape(zero, scale.info.shape);
-    packed.zero = CodeMatrix{.stored = zero.info, .rows = packed.scale.rows, .columns = packed.scale.columns};
-    packed.zero_values = packed.values;
+    packed.zero = CodeMatrix{
+        .stored = zero.info, .rows = packed.scale.rows, .columns = packed.scale.columns, .number = packed.codes.number};
   }
   assembly.add(name, {out, in}, std::move(packed));
 }
@@ -241,19 +222,17 @@ void add_bytes(Assembly& assembly, const std::string& module, const std::vector<
 void assemble_compressed_tensors(Assembly& assembly) {
   const std::vector<Scheme> schemes = read_schemes(assembly);
   constexpr std::string_view packed = ".weight_packed", plain = ".weight";
+  const Nvfp4Parts nvfp4{".weight_packed", ".weight_scale", ".weight_global_scale", true, DType::BF16};
   for (const std::string& name : assembly.names(packed)) {
     const std::string module = name.substr(0, name.size() - packed.size());
-    assembly.find(name)->type == "U8" ? add_fp4(assembly, module) : add_packed(assembly, module, schemes);
+    assembly.find(name)->type == "U8" ? add_nvfp4(assembly, module, nvfp4) : add_packed(assembly, module, schemes);
   }
   for (const std::string& name : assembly.names(plain)) {
     const std::string type = assembly.find(name)->type;
     if (type == "F8_E4M3" || type == "I8") add_bytes(assembly, name.substr(0, name.size() - plain.size()), schemes);
   }
-  // scales of activations and of the KV cache, which are not quantised here
-  for (const char* ending :
-       {".input_scale", ".input_zero_point", ".input_global_scale", ".output_scale", ".output_zero_point", ".q_scale",
-        ".k_scale", ".v_scale", ".k_zero_point", ".v_zero_point"})
-    for (const std::string& name : assembly.names(ending)) assembly.drop({name});
+  assembly.drop_all({".input_scale", ".input_zero_point", ".input_global_scale", ".output_scale", ".output_zero_point",
+                     ".q_scale", ".k_scale", ".v_scale", ".k_zero_point", ".v_zero_point"});
 }
 
 }  // namespace pm::checkpoint

@@ -16,17 +16,29 @@ const ByteValues& e4m3_values();
 const ByteValues& e8m0_values();
 /// Returns 2^(code - 127) for exponents that are stored as U8; 255 is 2^128, an infinity, for such scales have no NaN.
 const ByteValues& exponent_values();
-/// Returns the values of E2M1 (OCP FP4) for codes 0 to 15: 0, 0.5, 1, 1.5, 2, 3, 4, 6, and their negatives from 8.
-const ByteValues& e2m1_values();
-/// Returns the values of codes as two's complement bytes.
-const ByteValues& int8_values();
+
+/// Returns the value of E2M1 (OCP FP4) of a code from 0 to 15: 0, 0.5, 1, 1.5, 2, 3, 4, 6, and their negatives from 8.
+/// Exponent and mantissa are those of a float whose exponent counts from 126, except for 0 and 0.5.
+inline float from_e2m1(uint8_t code) {
+  const uint32_t size = code & 7, sign = (code & 8u) << 28;
+  return std::bit_cast<float>(sign | (size < 2 ? -size & 0x3f000000u : (size << 22) + (126u << 23)));
+}
+
+/// Returns the value of F8_E4M3. Exponent and mantissa are those of a float whose exponent counts from 120; numbers
+/// below 2^-6 have a leading 1 too many, which is subtracted.
+inline float from_e4m3(uint8_t code) {
+  const uint32_t size = code & 0x7f, sign = (code & 0x80u) << 24;
+  const uint32_t first = size < 8 ? 121u << 23 : 120u << 23, surplus = size < 8 ? 0x3c800000u : 0;
+  const float finite = std::bit_cast<float>((size << 20) + first) - std::bit_cast<float>(surplus);
+  return std::bit_cast<float>(sign | (size == 0x7f ? 0x7fc00000u : std::bit_cast<uint32_t>(finite)));
+}
 
 inline float from_bf16(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
 
 inline float from_f16(uint16_t bits) {
   const uint32_t sign = static_cast<uint32_t>(bits & 0x8000) << 16, rest = static_cast<uint32_t>(bits & 0x7fff) << 13;
-  if (rest >= 0x7c00u << 13) return std::bit_cast<float>(sign | 0x70000000u | rest);  // infinities and NaNs
-  return std::bit_cast<float>(sign | std::bit_cast<uint32_t>(std::bit_cast<float>(rest) * 0x1p112f));
+  const uint32_t finite = std::bit_cast<uint32_t>(std::bit_cast<float>(rest) * 0x1p112f);
+  return std::bit_cast<float>(sign | (rest >= 0x7c00u << 13 ? 0x70000000u | rest : finite));  // infinities and NaNs
 }
 
 /// Rounds to BF16, ties to even.

@@ -51,8 +51,11 @@ void add_matrix(Assembly& assembly, const std::string& name, bool fp4) {
     assembly.refuse(name, "has shape " + shape_text(shape) + ", expected a quantised matrix or a stack of them");
   if (fp4) shape.back() *= 2;
   PackedMatrix packed;
-  packed.codes = {.stored = weight.info, .rows = shape[shape.size() - 2], .columns = shape.back(), .bits = fp4 ? 4 : 8};
-  packed.values = fp4 ? e2m1_values() : e4m3_values();
+  packed.codes = {.stored = weight.info,
+                  .rows = shape[shape.size() - 2],
+                  .columns = shape.back(),
+                  .bits = fp4 ? 4 : 8,
+                  .number = fp4 ? CodeMatrix::Number::E2M1 : CodeMatrix::Number::E4M3};
   packed.matrices = shape.size() == 3 ? shape[0] : 1;
   read_grid(assembly, assembly.take_any({name + "_scale_inv", module + ".scale", module + ".qscale_weight"}, name),
             packed);

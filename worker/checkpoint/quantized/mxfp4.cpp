@@ -24,8 +24,8 @@ void assemble_mxfp4(Assembly& assembly) {
     assembly.expect_shape(scales, {shape[0], shape[1], shape[2]});
     const int64_t in = 2 * block_bytes * shape[2];
     PackedMatrix packed;
-    packed.codes = {.stored = blocks.info, .rows = shape[1], .columns = in, .bits = 4};
-    packed.values = e2m1_values();
+    packed.codes = {
+        .stored = blocks.info, .rows = shape[1], .columns = in, .bits = 4, .number = CodeMatrix::Number::E2M1};
     packed.scale = assembly.scales(scales, shape[1], shape[2], true);
     packed.block_columns = 2 * block_bytes;
     packed.transposed = true;

@@ -5,112 +5,111 @@
 #include <algorithm>
 #include <cstring>
 #include <stdexcept>
+#include <tuple>
+#include <utility>
 
 #include "worker/base/error.h"
+#include "worker/base/widest.h"
 #include "worker/checkpoint/strips.h"
 
 namespace pm::checkpoint {
 
 namespace {
 
-constexpr int64_t tile_codes = int64_t{1} << 20;  ///< the most that are decoded at a time
-constexpr int64_t min_run = 8;                    ///< columns of a block that are worth a table
-constexpr int64_t row_part = 1024;                ///< columns whose floats stay in the nearest cache
+constexpr int64_t tile_codes = int64_t{1} << 20;  ///< that are read at a time
+constexpr int64_t part_columns = 1024;            ///< of a tile, whose floats stay in the nearest cache
+/// Rows of a tile that is transposed, neighbors in the dense matrix, and columns of its parts, whose dense elements
+/// stay in a near cache.
+constexpr int64_t transposed_rows = 256, transposed_columns = 512;
+
+/// Reduces numbers by zero points, if any, and multiplies them by scales.
+PM_WIDEST void apply_scales(float* values, int64_t count, const float* zeros, const float* scales) {
+  if (zeros)
+    for (int64_t i = 0; i < count; ++i) values[i] = (values[i] - zeros[i]) * scales[i];
+  else
+    for (int64_t i = 0; i < count; ++i) values[i] *= scales[i];
+}
+
+/// Writes the scale of each of `count` columns from `first`, `size` of which share one.
+PM_WIDEST void spread(const float* scales, int64_t first, int64_t count, int64_t size, float* out) {
+  for (int64_t i = 0, end = size - first % size; i < count; end += size, ++scales) {
+    const int64_t stop = std::min(end, count);
+    for (; i + 16 <= stop; i += 16) std::fill_n(out + i, 16, *scales);  // no shorter block is usual
+    for (; i < stop; ++i) out[i] = *scales;
+  }
+}
 
 /// Writes floats as the dense type.
-void store(const float* from, int64_t count, DType type, std::byte* out) {
-  if (type == DType::F32) {
-    std::memcpy(out, from, static_cast<size_t>(count) * sizeof(float));
-    return;
-  }
+PM_WIDEST void store(const float* from, int64_t count, DType type, std::byte* out) {
   auto* to = reinterpret_cast<uint16_t*>(out);
-  if (type == DType::BF16)
+  if (type == DType::F32)
+    std::memcpy(out, from, static_cast<size_t>(count) * sizeof(float));
+  else if (type == DType::BF16)
     for (int64_t i = 0; i < count; ++i) to[i] = to_bf16(from[i]);
   else
     for (int64_t i = 0; i < count; ++i) to[i] = to_f16(from[i]);
 }
 
-void round_to(DType type, float* values, int64_t count) {
+PM_WIDEST void round_to(DType type, float* values, int64_t count) {
   if (type == DType::BF16)
     for (int64_t i = 0; i < count; ++i) values[i] = from_bf16(to_bf16(values[i]));
   else
     for (int64_t i = 0; i < count; ++i) values[i] = from_f16(to_f16(values[i]));
 }
 
-template <typename T>
-void look_up(const uint8_t* codes, int64_t count, const std::byte* table, std::byte* out) {
-  const auto* values = reinterpret_cast<const T*>(table);
-  auto* to = reinterpret_cast<T*>(out);
-  for (int64_t i = 0; i < count; ++i) to[i] = values[codes[i]];
-}
-
 using Eight = uint16_t __attribute__((vector_size(16)));
 
-/// Transposes 8 x 8 numbers of 16 bits: rows are exchanged with columns in pairs of 1, then 2, then 4.
+/// Transposes 8 x 8 numbers of 16 bits. A turn interleaves each row of the upper half with one of the lower half, which
+/// rotates the six bits of (row, column) by one place; three turns exchange row and column.
 void transpose_eight(const uint16_t* from, int64_t from_pitch, uint16_t* to, int64_t to_pitch) {
-  Eight a[8], b[8];
-  for (int i = 0; i < 8; ++i) std::memcpy(&a[i], from + i * from_pitch, sizeof(Eight));
-  for (int i = 0; i < 8; i += 2) {
-    b[i] = __builtin_shufflevector(a[i], a[i + 1], 0, 8, 2, 10, 4, 12, 6, 14);
-    b[i + 1] = __builtin_shufflevector(a[i], a[i + 1], 1, 9, 3, 11, 5, 13, 7, 15);
+  Eight rows[8], next[8];
+  for (int i = 0; i < 8; ++i) std::memcpy(&rows[i], from + i * from_pitch, sizeof(Eight));
+  for (int turn = 0; turn < 3; ++turn) {
+    for (int i = 0; i < 4; ++i) {
+      next[2 * i] = __builtin_shufflevector(rows[i], rows[i + 4], 0, 8, 1, 9, 2, 10, 3, 11);
+      next[2 * i + 1] = __builtin_shufflevector(rows[i], rows[i + 4], 4, 12, 5, 13, 6, 14, 7, 15);
+    }
+    std::copy_n(next, 8, rows);
   }
-  for (int i = 0; i < 8; ++i) {
-    if (i & 2) continue;
-    a[i] = __builtin_shufflevector(b[i], b[i + 2], 0, 1, 8, 9, 4, 5, 12, 13);
-    a[i + 2] = __builtin_shufflevector(b[i], b[i + 2], 2, 3, 10, 11, 6, 7, 14, 15);
-  }
-  for (int i = 0; i < 4; ++i) {
-    b[i] = __builtin_shufflevector(a[i], a[i + 4], 0, 1, 2, 3, 8, 9, 10, 11);
-    b[i + 4] = __builtin_shufflevector(a[i], a[i + 4], 4, 5, 6, 7, 12, 13, 14, 15);
-  }
-  for (int i = 0; i < 8; ++i) std::memcpy(to + i * to_pitch, &b[i], sizeof(Eight));
+  for (int i = 0; i < 8; ++i) std::memcpy(to + i * to_pitch, &rows[i], sizeof(Eight));
 }
 
-/// Copies a matrix [rows, columns] of elements T to `out` [columns, rows] whose rows are `pitch` elements apart.
+/// Copies a matrix [rows, columns] of elements T, whose rows are `from_pitch` elements apart, to `out` [columns, rows]
+/// whose rows are `pitch` elements apart.
 template <typename T>
-void transpose(const std::byte* from, int64_t rows, int64_t columns, std::byte* out, int64_t pitch) {
-  constexpr int64_t block = 8, strip = 64;  // a strip's lines of the target stay in the cache until they are full
+void transpose(const std::byte* from, int64_t from_pitch, int64_t rows, int64_t columns, std::byte* out,
+               int64_t pitch) {
+  constexpr int64_t block = 8, line = 64 / sizeof(T);
   const auto* source = reinterpret_cast<const T*>(from);
   auto* target = reinterpret_cast<T*>(out);
-  for (int64_t c0 = 0; c0 < columns; c0 += strip)
-    for (int64_t r0 = 0; r0 < rows; r0 += block)
-      for (int64_t c = c0; c < std::min(columns, c0 + strip); c += block) {
-        const int64_t width = std::min(block, columns - c), height = std::min(block, rows - r0);
-        if constexpr (sizeof(T) == 2) {
-          if (width == block && height == block) {
-            transpose_eight(source + r0 * columns + c, columns, target + c * pitch + r0, pitch);
-            continue;
-          }
+  for (int64_t c = 0; c < columns; c += block) {
+    for (int64_t i = c + block; i < std::min(columns, c + 2 * block); ++i)
+      for (int64_t r = 0; r < rows; r += line) __builtin_prefetch(target + i * pitch + r, 1, 2);
+    for (int64_t r = 0; r < rows; r += block) {
+      const int64_t width = std::min(block, columns - c), height = std::min(block, rows - r);
+      if constexpr (sizeof(T) == 2) {
+        if (width == block && height == block) {
+          transpose_eight(source + r * from_pitch + c, from_pitch, target + c * pitch + r, pitch);
+          continue;
         }
-        for (int64_t i = 0; i < width; ++i)
-          for (int64_t k = 0; k < height; ++k) target[(c + i) * pitch + r0 + k] = source[(r0 + k) * columns + c + i];
       }
+      for (int64_t i = 0; i < width; ++i)
+        for (int64_t k = 0; k < height; ++k) target[(c + i) * pitch + r + k] = source[(r + k) * from_pitch + c + i];
+    }
+  }
 }
 
 }  // namespace
 
-/// Neighboring columns of one block.
-struct PackedMatrix::Run {
-  int64_t begin, end, block;
-};
-
-/// Buffers for the decoding of a tile. They are retained from tile to tile, so that memory is allocated once.
+/// The codes and scales of a region, and buffers, which are retained so that memory is allocated once.
 struct PackedMatrix::Tile {
-  std::vector<uint8_t> codes, zero_codes;
-  std::vector<float> scales, zeros, row_scales, row_zeros;
-  std::vector<std::byte> tables;
-  std::vector<std::byte> dense;  ///< [rows, columns] of the stored order
+  Region region, blocks;                           ///< of codes, and of the scales that they need
+  std::vector<int64_t> row_blocks, column_groups;  ///< of each row, and of each column where it has a group
+  CodeMatrix::Words codes, zero_codes;
+  std::vector<float> scales, zeros;  ///< of `blocks`
+  Bytes scale_bytes;
+  std::vector<std::byte> dense;  ///< of a part that is transposed
 };
-
-std::vector<PackedMatrix::Run> PackedMatrix::runs_of(const std::vector<int64_t>& blocks) {
-  std::vector<Run> runs;
-  const auto count = static_cast<int64_t>(blocks.size());
-  for (int64_t i = 0, end = 0; i < count; i = end) {
-    for (end = i + 1; end < count && blocks[static_cast<size_t>(end)] == blocks[static_cast<size_t>(i)];) ++end;
-    runs.push_back({i, end, blocks[static_cast<size_t>(i)]});
-  }
-  return runs;
-}
 
 void PackedMatrix::check_shape(const ReadStored& read) const {
   if (!dense_shape) return;
@@ -149,21 +148,29 @@ std::vector<int64_t> PackedMatrix::groups_at(int64_t first, int64_t count, const
   return found;
 }
 
-/// Decodes a region of the stored order into `out`, whose rows are `pitch` bytes apart.
-void PackedMatrix::decode_tile(int64_t matrix, const Region& region, const ReadStored& read, Tile& tile, std::byte* out,
-                               int64_t pitch) const {
-  const auto block_of = [&](int64_t first, int64_t count, bool of_rows, int64_t block) {
-    if (groups && groups_of_rows == of_rows) return groups_at(first, count, read);
-    std::vector<int64_t> blocks(static_cast<size_t>(count));
-    for (int64_t i = 0; i < count; ++i) blocks[static_cast<size_t>(i)] = (first + i) / block;
-    return blocks;
+void PackedMatrix::read_tile(int64_t matrix, const Region& region, const ReadStored& read, Tile& tile) const {
+  const auto all_of = [](std::vector<int64_t>& blocks) {  // counts them from the first, returns it and their number
+    const auto [first, last] = std::minmax_element(blocks.begin(), blocks.end());
+    const int64_t from = *first, count = *last - from + 1;
+    for (int64_t& block : blocks) block -= from;
+    return std::pair(from, count);
   };
-  const std::vector<int64_t> row_blocks = block_of(region.row, region.rows, true, block_rows),
-                             column_blocks = block_of(region.col, region.cols, false, block_columns);
-  const auto [top, bottom] = std::minmax_element(row_blocks.begin(), row_blocks.end());
-  const auto [left, right] = std::minmax_element(column_blocks.begin(), column_blocks.end());
-  const Region blocks{*top, *bottom - *top + 1, *left, *right - *left + 1};
-  scale.read(matrix, blocks, read, tile.scales);
+  tile.region = region;
+  if (groups && groups_of_rows) {
+    tile.row_blocks = groups_at(region.row, region.rows, read);
+  } else {
+    tile.row_blocks.resize(static_cast<size_t>(region.rows));
+    for (int64_t i = 0; i < region.rows; ++i) tile.row_blocks[static_cast<size_t>(i)] = (region.row + i) / block_rows;
+  }
+  std::tie(tile.blocks.row, tile.blocks.rows) = all_of(tile.row_blocks);
+  if (groups && !groups_of_rows) {
+    tile.column_groups = groups_at(region.col, region.cols, read);
+    std::tie(tile.blocks.col, tile.blocks.cols) = all_of(tile.column_groups);
+  } else {
+    tile.blocks.col = region.col / block_columns;
+    tile.blocks.cols = (region.col + region.cols - 1) / block_columns - tile.blocks.col + 1;
+  }
+  scale.read(matrix, tile.blocks, read, tile.scale_bytes, tile.scales);
   if (global) {
     float factor = 0;
     const Strip whole{0, 1, sizeof(factor), sizeof(factor)};
@@ -171,113 +178,77 @@ void PackedMatrix::decode_tile(int64_t matrix, const Region& region, const ReadS
     for (float& one : tile.scales) one = divide_by_global ? one / factor : one * factor;
   }
   if (zero) {
-    zero->read(matrix, blocks, read, tile.zero_codes);
-    tile.zeros.resize(tile.zero_codes.size());
-    for (size_t i = 0; i < tile.zeros.size(); ++i) tile.zeros[i] = zero_values[tile.zero_codes[i]];
+    zero->read(matrix, tile.blocks, read, tile.zero_codes);
+    tile.zeros.resize(tile.scales.size());
+    for (int64_t row = 0; row < tile.blocks.rows; ++row)
+      zero->to_numbers(tile.zero_codes, row, 0, tile.blocks.cols, tile.zeros.data() + row * tile.blocks.cols);
   }
   codes.read(matrix, region, read, tile.codes);
-
-  const std::vector<Run> runs = runs_of(column_blocks);
-  const bool indexed = groups && !groups_of_rows;
-  // where a block has more codes than there are values, each value is computed once
-  const int64_t width = std::min(block_columns, codes.columns);
-  const bool by_table = !indexed && width >= min_run && block_rows * width >= int64_t{1} << codes.bits;
-  int64_t spread = -1;  // the row of blocks that the tile's tables, or its scales of columns, hold
-  for (int64_t row = 0; row < region.rows; ++row) {
-    const int64_t block = row_blocks[static_cast<size_t>(row)] - blocks.row, first = block * blocks.cols - blocks.col;
-    const uint8_t* code = tile.codes.data() + row * region.cols;
-    if (block != spread) by_table ? make_tables(runs, first, tile) : spread_scales(runs, first, tile);
-    spread = block;
-    by_table ? decode_by_table(runs, code, tile, out + row * pitch)
-             : decode_row(code, region.cols, tile, out + row * pitch);
-  }
 }
 
-/// Computes, for each run of columns, the dense value of each code. The scales of the runs' row begin at `first`.
-void PackedMatrix::make_tables(const std::vector<Run>& runs, int64_t first, Tile& tile) const {
-  const int64_t count = int64_t{1} << codes.bits, bytes = count * size_of(dtype);
-  tile.tables.resize(static_cast<size_t>(bytes) * runs.size());
-  std::array<float, 256> made;
-  std::byte* table = tile.tables.data();
-  for (const Run& run : runs) {
-    const auto at = static_cast<size_t>(first + run.block);
-    const float scale_here = tile.scales[at], zero_here = zero ? tile.zeros[at] : 0.0f;
-    if (zero)
-      for (int64_t i = 0; i < count; ++i)
-        made[static_cast<size_t>(i)] = (values[static_cast<size_t>(i)] - zero_here) * scale_here;
+/// Decodes a part of a tile, at most `part_columns` wide, into `out`, whose rows are `pitch` bytes apart.
+void PackedMatrix::decode_part(const Tile& tile, const Region& part, std::byte* out, int64_t pitch) const {
+  std::array<float, part_columns> values, column_scales, column_zeros;
+  const int64_t first = tile.region.col + part.col;
+  const auto of_columns = [&](const std::vector<float>& all, int64_t block, std::array<float, part_columns>& to) {
+    const float* from = all.data() + block * tile.blocks.cols;
+    if (!tile.column_groups.empty())
+      for (int64_t i = 0; i < part.cols; ++i)
+        to[static_cast<size_t>(i)] = from[tile.column_groups[static_cast<size_t>(part.col + i)]];
+    else if (block_columns == 1)
+      return from + part.col;
     else
-      for (int64_t i = 0; i < count; ++i) made[static_cast<size_t>(i)] = values[static_cast<size_t>(i)] * scale_here;
-    if (rounded) round_to(*rounded, made.data(), count);
-    store(made.data(), count, dtype, table);
-    table += bytes;
+      spread(from + first / block_columns - tile.blocks.col, first, part.cols, block_columns, to.data());
+    return static_cast<const float*>(to.data());
+  };
+  const float *scales = nullptr, *zeros = nullptr;
+  for (int64_t row = part.row, last = -1; row < part.row + part.rows; ++row, out += pitch) {
+    if (const int64_t block = tile.row_blocks[static_cast<size_t>(row)]; block != last) {
+      scales = of_columns(tile.scales, block, column_scales);
+      if (zero) zeros = of_columns(tile.zeros, block, column_zeros);
+      last = block;
+    }
+    codes.to_numbers(tile.codes, row, part.col, part.cols, values.data());
+    apply_scales(values.data(), part.cols, zeros, scales);
+    if (rounded) round_to(*rounded, values.data(), part.cols);
+    store(values.data(), part.cols, dtype, out);
   }
 }
 
-void PackedMatrix::decode_by_table(const std::vector<Run>& runs, const uint8_t* code, const Tile& tile,
-                                   std::byte* out) const {
-  const int64_t element = size_of(dtype), bytes = (int64_t{1} << codes.bits) * element;
-  const std::byte* table = tile.tables.data();
-  for (const Run& run : runs) {
-    const int64_t count = run.end - run.begin;
-    std::byte* to = out + run.begin * element;
-    element == 2 ? look_up<uint16_t>(code + run.begin, count, table, to)
-                 : look_up<uint32_t>(code + run.begin, count, table, to);
-    table += bytes;
+/// Decodes a tile into `out`, whose rows are `pitch` bytes apart.
+void PackedMatrix::decode_tile(Tile& tile, std::byte* out, int64_t pitch) const {
+  const int64_t element = size_of(dtype), rows = tile.region.rows, columns = tile.region.cols;
+  if (!transposed) {
+    for (int64_t col = 0; col < columns; col += part_columns)
+      decode_part(tile, {0, rows, col, std::min(part_columns, columns - col)}, out + col * element, pitch);
+    return;
   }
-}
-
-/// Writes for each column the scale and the zero point of its block.
-void PackedMatrix::spread_scales(const std::vector<Run>& runs, int64_t first, Tile& tile) const {
-  const auto columns = static_cast<size_t>(runs.back().end);
-  tile.row_scales.resize(columns);
-  tile.row_zeros.resize(columns);
-  for (const Run& run : runs) {
-    const auto at = static_cast<size_t>(first + run.block);
-    std::fill(tile.row_scales.begin() + run.begin, tile.row_scales.begin() + run.end, tile.scales[at]);
-    if (zero) std::fill(tile.row_zeros.begin() + run.begin, tile.row_zeros.begin() + run.end, tile.zeros[at]);
-  }
-}
-
-void PackedMatrix::decode_row(const uint8_t* code, int64_t columns, Tile& tile, std::byte* out) const {
-  std::array<float, row_part> value;
-  for (int64_t first = 0; first < columns; first += row_part, code += row_part) {
-    const int64_t count = std::min(row_part, columns - first);
-    const float *scales = tile.row_scales.data() + first, *zeros = tile.row_zeros.data() + first;
-    float* to = value.data();
-    if (first_value)
-      for (int64_t i = 0; i < count; ++i) to[i] = static_cast<float>(static_cast<int>(code[i])) + *first_value;
-    else
-      for (int64_t i = 0; i < count; ++i) to[i] = values[code[i]];
-    if (zero)
-      for (int64_t i = 0; i < count; ++i) to[i] = (to[i] - zeros[i]) * scales[i];
-    else
-      for (int64_t i = 0; i < count; ++i) to[i] *= scales[i];
-    if (rounded) round_to(*rounded, to, count);
-    store(to, count, dtype, out + first * size_of(dtype));
-  }
+  // no power of two, lest rows exclude each other from a cache
+  const int64_t dense_pitch = std::min(columns, transposed_columns) + 32;
+  tile.dense.resize(static_cast<size_t>(std::min(rows, transposed_rows) * dense_pitch * element));
+  for (int64_t col = 0; col < columns; col += transposed_columns)
+    for (int64_t row = 0; row < rows; row += transposed_rows) {
+      const Region part{row, std::min(transposed_rows, rows - row), col, std::min(transposed_columns, columns - col)};
+      decode_part(tile, part, tile.dense.data(), dense_pitch * element);
+      (element == 2 ? transpose<uint16_t> : transpose<uint32_t>)(tile.dense.data(), dense_pitch, part.rows, part.cols,
+                                                                 out + col * pitch + row * element, pitch / element);
+    }
 }
 
 void PackedMatrix::decode(int64_t matrix, const Region& region, const ReadStored& read, std::byte* out) const {
   if (region.rows <= 0 || region.cols <= 0) return;
   check_shape(read);
   Tile tile;
-  const int64_t element = size_of(dtype);
+  const int64_t element = size_of(dtype), pitch = region.cols * element;
   const Region all = transposed ? Region{region.col, region.cols, region.row, region.rows} : region;
   // rows of 32 share words that are packed along them
-  const int64_t cols = std::min(all.cols, tile_codes / 32), rows = std::max<int64_t>(32, tile_codes / cols / 32 * 32);
+  const int64_t cols = std::min(all.cols, tile_codes / 32),
+                rows = std::max<int64_t>(transposed ? transposed_rows : 32, tile_codes / cols / 32 * 32);
   for (int64_t row = 0, some = 0; row < all.rows; row += some) {
     some = std::min(all.rows - row, rows - (all.row + row) % 32);
     for (int64_t col = 0; col < all.cols; col += cols) {
-      const Region part{all.row + row, some, all.col + col, std::min(cols, all.cols - col)};
-      if (!transposed) {
-        decode_tile(matrix, part, read, tile, out + (row * all.cols + col) * element, all.cols * element);
-        continue;
-      }
-      tile.dense.resize(static_cast<size_t>(part.rows * part.cols * element));
-      decode_tile(matrix, part, read, tile, tile.dense.data(), part.cols * element);
-      std::byte* to = out + (col * all.rows + row) * element;
-      element == 2 ? transpose<uint16_t>(tile.dense.data(), part.rows, part.cols, to, all.rows)
-                   : transpose<uint32_t>(tile.dense.data(), part.rows, part.cols, to, all.rows);
+      read_tile(matrix, {all.row + row, some, all.col + col, std::min(cols, all.cols - col)}, read, tile);
+      decode_tile(tile, out + (transposed ? col * pitch + row * element : row * pitch + col * element), pitch);
     }
   }
 }

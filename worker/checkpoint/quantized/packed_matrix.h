@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A dense tensor that a quantised checkpoint stores as codes, scales and zero points. Its elements are decoded where
-// they are read, by rectangles: value(code) is reduced by the zero point and multiplied by the scale of its block.
+// they are read, by rectangles: the number of a code is reduced by the zero point and multiplied by the scale of its
+// block.
 #pragma once
 #include <optional>
 #include <span>
@@ -12,12 +13,9 @@ namespace pm::checkpoint {
 /// One matrix, or several behind each other. Immutable; decode() may be called from several threads.
 struct PackedMatrix {
   CodeMatrix codes;
-  ByteValues values{};               ///< of the codes
-  std::optional<float> first_value;  ///< set where values[code] is this + code, which needs no table
   ScaleMatrix scale;
   int64_t block_rows = 1, block_columns = 1;  ///< of the codes that share a scale
   std::optional<CodeMatrix> zero;             ///< a zero point for each scale
-  ByteValues zero_values{};
   /// Act-order: the group of scales of each row or column, I32 or I64, in place of its index / block.
   std::optional<TensorInfo> groups;
   bool groups_of_rows = false;
@@ -38,15 +36,11 @@ struct PackedMatrix {
 
  private:
   struct Tile;
-  struct Run;
-  static std::vector<Run> runs_of(const std::vector<int64_t>& blocks);
   void check_shape(const ReadStored&) const;
   std::vector<int64_t> groups_at(int64_t first, int64_t count, const ReadStored&) const;
-  void decode_tile(int64_t matrix, const Region&, const ReadStored&, Tile&, std::byte* out, int64_t pitch) const;
-  void make_tables(const std::vector<Run>&, int64_t first, Tile&) const;
-  void decode_by_table(const std::vector<Run>&, const uint8_t* code, const Tile&, std::byte* out) const;
-  void spread_scales(const std::vector<Run>&, int64_t first, Tile&) const;
-  void decode_row(const uint8_t* code, int64_t columns, Tile&, std::byte* out) const;
+  void read_tile(int64_t matrix, const Region&, const ReadStored&, Tile&) const;
+  void decode_tile(Tile&, std::byte* out, int64_t pitch) const;
+  void decode_part(const Tile&, const Region& part, std::byte* out, int64_t pitch) const;
 };
 
 /// Implements Checkpoint::read for a tensor that is `packed`: strips of its dense elements, back to back. Strips begin

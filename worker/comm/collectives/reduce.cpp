@@ -3,16 +3,10 @@
 
 #include <algorithm>
 
+#include "worker/base/widest.h"
+
 namespace pm::comm {
 namespace {
-
-// The functions are compiled once for each vector width; the loader chooses one at start (ifunc). Sanitizers cannot run
-// such resolvers.
-#if defined(__x86_64__) && !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
-#define PM_WIDEST __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
-#else
-#define PM_WIDEST
-#endif
 
 // The aliasing that is allowed is exact, so no iteration reads what another wrote.
 PM_WIDEST void add(const float* a, const float* b, float* out, int64_t count) {
