@@ -337,7 +337,7 @@ class Decider {
     out.predicted.kv =
         layout.kv_blocks * block_tokens * kv_bytes_per_token(stage.metadata, stage.partition, t, demand_.precision);
     for (const Partition::Row& row : stage.partition.rows())
-      out.rows.push_back({row.stack, row.axis, row.units, {row.ranges[static_cast<size_t>(t)]}});
+      out.rows.push_back({row.stack, row.axis, row.units, {row.ranges[static_cast<size_t>(t)]}, row.layout});
     out.layers = stage.layers;
     return out;
   }

@@ -60,6 +60,15 @@ constexpr int64_t max_count = 1 << 16;
 constexpr int64_t max_exchanges = 1024;  // of a layer
 constexpr int64_t max_rows_per_token = 16;
 constexpr size_t max_uses = 1024;
+constexpr size_t max_reuses = 256;  // of a stack
+constexpr size_t max_parts = 1 << 15;
+
+/// [[first, count, every], ...]
+json runs_json(const std::vector<LayerRun>& runs) {
+  json out = json::array();
+  for (const LayerRun& run : runs) out.push_back({run.first, run.count, run.every});
+  return out;
+}
 
 json stack_json(const StackMetadata& stack) {
   json out{{"n", stack.name},  {"l", stack.layers},   {"h", stack.hidden},
@@ -76,6 +85,10 @@ json stack_json(const StackMetadata& stack) {
   if (stack.memory != 0) out["y"] = stack.memory;
   if (stack.exchanges != 0) out["e"] = stack.exchanges;
   if (stack.rows_per_token != 1) out["t"] = stack.rows_per_token;
+  for (const HeadLayout& layout : stack.layouts)
+    out["g"].push_back({layout.heads, layout.kv_heads, layout.head_dim, runs_json(layout.layers)});
+  for (const KeyReuse& reuse : stack.reuses) out["w"].push_back({reuse.source, reuse.layout, runs_json(reuse.layers)});
+  if (stack.layer_inputs != 0) out["j"] = stack.layer_inputs;
   return out;
 }
 
@@ -98,6 +111,7 @@ json part_json(const Part& part, DType usual) {
   if (const Quantised& q = part.quantised; q.elements != 0)
     out["q"] = q.block_scales != 0 ? json{q.elements, q.scales, q.block_scales} : json{q.elements, q.scales};
   if (part.routed.experts != 0) out["r"] = {part.routed.experts, part.routed.per_token};
+  if (part.layout != 0) out["l"] = part.layout;
   for (const Use& use : part.also) out["a"].push_back(use_json(use));
   return out;
 }
@@ -110,7 +124,53 @@ DType read_dtype(const JsonReader& reader, const char* key, std::optional<DType>
   return *type;
 }
 
-StackMetadata read_stack(const JsonReader& reader) {
+void check_heads(const std::string& path, int64_t heads, int64_t kv_heads) {
+  if (heads > 0 && (kv_heads < 1 || heads % kv_heads != 0)) {
+    JsonReader::fail(path, std::to_string(kv_heads) + " kv heads",
+                     "a divisor of the " + std::to_string(heads) + " heads");
+  }
+}
+
+/// [[first, count, every], ...], all of them layers of a stack.
+std::vector<LayerRun> read_runs(const json& value, const std::string& path, int64_t layers) {
+  const char* form = "a list of [first, count, every], layers of the stack";
+  if (!value.is_array() || value.size() > max_uses) JsonReader::wrong(path, value, form);
+  std::vector<LayerRun> runs;
+  for (const json& one : value) {
+    if (!one.is_array() || one.size() != 3) JsonReader::wrong(path, one, form);
+    const json named{{"first", one[0]}, {"count", one[1]}, {"every", one[2]}};
+    const JsonReader reader(named, path);
+    const int64_t first = reader.integer("first", 0, layers - 1), count = reader.integer("count", 1, layers),
+                  every = reader.integer("every", 1, layers);
+    if (first + (count - 1) * every >= layers) JsonReader::wrong(path, one, form);
+    runs.push_back({static_cast<int>(first), static_cast<int>(count), static_cast<int>(every)});
+  }
+  return runs;
+}
+
+/// [heads, kv heads, head size, runs of layers]
+HeadLayout read_layout(const json& value, const std::string& path, int64_t layers) {
+  if (!value.is_array() || value.size() != 4)
+    JsonReader::wrong(path, value, "[heads, kv heads, head size, runs of layers]");
+  const json named{{"heads", value[0]}, {"kv", value[1]}, {"size", value[2]}};
+  const JsonReader reader(named, path);
+  HeadLayout layout{reader.integer("heads", 1, max_heads), reader.integer("kv", 1, max_heads),
+                    reader.integer("size", 1, max_width), read_runs(value[3], path, layers)};
+  check_heads(path, layout.heads, layout.kv_heads);
+  return layout;
+}
+
+/// [layer that caches, layout, runs of layers]
+KeyReuse read_reuse(const json& value, const std::string& path, const StackMetadata& stack) {
+  if (!value.is_array() || value.size() != 3) JsonReader::wrong(path, value, "[layer, layout, runs of layers]");
+  const json named{{"layer", value[0]}, {"layout", value[1]}};
+  const JsonReader reader(named, path);
+  return {static_cast<int>(reader.integer("layer", 0, stack.layers - 1)),
+          static_cast<int>(reader.integer("layout", 0, static_cast<int64_t>(stack.layouts.size()))),
+          read_runs(value[2], path, stack.layers)};
+}
+
+StackMetadata read_stack(const JsonReader& reader, const json& value) {
   StackMetadata stack;
   stack.name = reader.text("n", 32);
   stack.layers = static_cast<int>(reader.integer("l", 1, max_layers));
@@ -130,10 +190,24 @@ StackMetadata read_stack(const JsonReader& reader) {
   stack.memory = reader.integer("y", 0, max_units, 0);
   stack.exchanges = reader.integer("e", 0, max_exchanges, 0);
   stack.rows_per_token = reader.integer("t", 1, max_rows_per_token, 1);
-  if (stack.heads > 0 && (stack.kv_heads < 1 || stack.heads % stack.kv_heads != 0)) {
-    JsonReader::fail(reader.path("k"), std::to_string(stack.kv_heads) + " kv heads",
-                     "a divisor of the " + std::to_string(stack.heads) + " heads");
+  stack.layer_inputs = reader.integer("j", 0, max_width, 0);
+  check_heads(reader.path("k"), stack.heads, stack.kv_heads);
+  if (reader.has("g")) {
+    reader.list("g", max_layouts);
+    for (size_t i = 0; i < value["g"].size(); ++i)
+      stack.layouts.push_back(read_layout(value["g"][i], reader.path("g", i), stack.layers));
   }
+  if (reader.has("w")) {
+    reader.list("w", max_reuses);
+    for (size_t i = 0; i < value["w"].size(); ++i)
+      stack.reuses.push_back(read_reuse(value["w"][i], reader.path("w", i), stack));
+  }
+  int64_t apart = 0;
+  for (const HeadLayout& layout : stack.layouts) apart += layers_in(layout.layers);
+  for (const KeyReuse& reuse : stack.reuses) apart += layers_in(reuse.layers);
+  if (apart > stack.layers)
+    JsonReader::fail(reader.path("g"), std::to_string(apart) + " layers",
+                     "at most the " + std::to_string(stack.layers) + " of the stack, each once");
   return stack;
 }
 
@@ -171,10 +245,34 @@ RoutedShare read_routed(const json& value, const std::string& path) {
   return {experts, reader.integer("token", 1, experts)};
 }
 
+/// Returns whether two parts differ in their layers alone, so that JSON has them as one.
+bool differ_in_layers(const Part& a, const Part& b) {
+  Part moved = b;
+  moved.first = a.first;
+  moved.count = a.count;
+  return a == moved && a.first >= 0 && b.first >= 0 && a.also.empty();
+}
+
+/// Appends the part once for each [first, count] of its key "i".
+void expand_layers(const Part& part, const json& layers, const std::string& path, std::vector<Part>& parts) {
+  if (layers.size() > max_layers) JsonReader::wrong(path, layers, "at most 4096 pairs of a first layer and a count");
+  for (const json& one : layers) {
+    if (!one.is_array() || one.size() != 2) JsonReader::wrong(path, one, "[first layer, count]");
+    const json named{{"first", one[0]}, {"count", one[1]}};
+    const JsonReader reader(named, path);
+    Part& own = parts.emplace_back(part);
+    own.first = static_cast<int>(reader.integer("first", 0, max_layers));
+    own.count = static_cast<int>(reader.integer("count", 1, max_layers));
+    if (parts.size() > max_parts)
+      JsonReader::fail(path, "more than " + std::to_string(max_parts) + " parts in all", "fewer");
+  }
+}
+
 Part read_part(const JsonReader& reader, const json& value, DType usual) {
   Part part;
   part.stack = reader.text("s", 32, "");
-  part.first = static_cast<int>(reader.integer("i", stack_output, max_layers, 0));
+  if (!reader.has("i") || !value["i"].is_array())
+    part.first = static_cast<int>(reader.integer("i", stack_output, max_layers, 0));
   part.count = static_cast<int>(reader.integer("n", 1, max_count, 1));
   const std::string axis = reader.text("x", 16, "none");
   if (!axis_of(axis))
@@ -187,6 +285,7 @@ Part read_part(const JsonReader& reader, const json& value, DType usual) {
   part.keep = reader.flag("k", false);
   if (reader.has("q")) part.quantised = read_quantised(value["q"], reader.path("q"), part);
   if (reader.has("r")) part.routed = read_routed(value["r"], reader.path("r"));
+  part.layout = static_cast<int>(reader.integer("l", 0, max_layouts, 0));
   if (!reader.has("a")) return part;
   reader.list("a", 64);
   for (size_t i = 0; i < value["a"].size(); ++i) part.also.push_back(read_use(value["a"][i], reader.path("a", i)));
@@ -217,6 +316,11 @@ void check(const ModelMetadata& metadata) {
       const auto named = [&](const StackMetadata& stack) { return stack.name == part.stack && stack.heads > 0; };
       if (std::none_of(metadata.stacks.begin(), metadata.stacks.end(), named))
         JsonReader::fail(path + ".s", "\"" + part.stack + "\"", "a stack with heads");
+      const auto has_layout = [&](const StackMetadata& stack) {
+        return stack.name == part.stack && part.layout <= static_cast<int>(stack.layouts.size());
+      };
+      if (std::none_of(metadata.stacks.begin(), metadata.stacks.end(), has_layout))
+        JsonReader::fail(path + ".l", std::to_string(part.layout), "the number of a layout of its stack");
     }
     const auto size = static_cast<__int128>(part.units) * part.elements_per_unit * part.count * 8;
     if (size > max_bytes - bytes)
@@ -239,6 +343,27 @@ void check(const ModelMetadata& metadata) {
 
 }  // namespace
 
+int64_t layers_in(const std::vector<LayerRun>& runs) {
+  int64_t layers = 0;
+  for (const LayerRun& run : runs) layers += run.count;
+  return layers;
+}
+
+std::vector<HeadLayout> head_layouts(const StackMetadata& stack) {
+  if (stack.heads <= 0) return {};
+  std::vector<HeadLayout> all{{stack.heads, stack.kv_heads, stack.head_dim, {}}};
+  all.insert(all.end(), stack.layouts.begin(), stack.layouts.end());
+  return all;
+}
+
+int64_t cached_layers(const StackMetadata& stack, int number) {
+  if (number > 0) return layers_in(stack.layouts[static_cast<size_t>(number) - 1].layers);
+  int64_t layers = stack.layers;
+  for (const KeyReuse& reuse : stack.reuses) layers -= layers_in(reuse.layers);
+  for (const HeadLayout& layout : stack.layouts) layers -= layers_in(layout.layers);
+  return layers;
+}
+
 DType compute_type(const ModelMetadata& metadata, DType precision) {
   if (precision != DType::I8) return precision;
   return metadata.dtype == DType::F16 || metadata.dtype == DType::BF16 ? metadata.dtype : DType::F32;
@@ -255,7 +380,19 @@ int64_t held_bytes(const ModelMetadata& metadata, const Part& part, int64_t unit
 json to_json(const ModelMetadata& metadata) {
   json stacks = json::array(), parts = json::array();
   for (const StackMetadata& stack : metadata.stacks) stacks.push_back(stack_json(stack));
-  for (const Part& part : metadata.parts) parts.push_back(part_json(part, metadata.dtype));
+  for (size_t i = 0; i < metadata.parts.size();) {
+    const Part& part = metadata.parts[i];
+    size_t end = i + 1;
+    while (end < metadata.parts.size() && differ_in_layers(part, metadata.parts[end])) ++end;
+    json& made = parts.emplace_back(part_json(part, metadata.dtype));
+    if (end > i + 1) {
+      made.erase("n");
+      made["i"] = json::array();
+      for (size_t own = i; own < end; ++own)
+        made["i"].push_back({metadata.parts[own].first, metadata.parts[own].count});
+    }
+    i = end;
+  }
   json out{{"model_type", metadata.model_type},
            {"architecture", metadata.architecture},
            {"task", metadata.task},
@@ -280,15 +417,21 @@ ModelMetadata metadata_from_json(const json& value) {
   metadata.revision = reader.text("revision", 128, "");
   const json& stacks = reader.list("stacks", 16);
   for (size_t i = 0; i < stacks.size(); ++i) {
-    metadata.stacks.push_back(read_stack({stacks[i], reader.path("stacks", i)}));
+    metadata.stacks.push_back(read_stack({stacks[i], reader.path("stacks", i)}, stacks[i]));
     const auto same = [&](const StackMetadata& stack) { return stack.name == metadata.stacks.back().name; };
     if (std::count_if(metadata.stacks.begin(), metadata.stacks.end(), same) > 1)
       JsonReader::fail(reader.path("stacks", i), "a second \"" + metadata.stacks.back().name + "\"",
                        "stacks of different names");
   }
   const json& parts = reader.list("parts", 512);
-  for (size_t i = 0; i < parts.size(); ++i)
-    metadata.parts.push_back(read_part({parts[i], reader.path("parts", i)}, parts[i], metadata.dtype));
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const JsonReader own(parts[i], reader.path("parts", i));
+    const Part part = read_part(own, parts[i], metadata.dtype);
+    if (own.has("i") && parts[i]["i"].is_array())
+      expand_layers(part, parts[i]["i"], own.path("i"), metadata.parts);
+    else
+      metadata.parts.push_back(part);
+  }
   check(metadata);
   return metadata;
 }
