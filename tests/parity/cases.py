@@ -18,6 +18,7 @@ import cases_distances
 import cases_encoders
 import cases_entities
 import cases_experts
+import cases_gemma4
 import cases_latents
 import cases_memory
 import cases_multimodal
@@ -174,6 +175,7 @@ _SEEDS = {
     **cases_entities.SEEDS,
     **cases_decoders_dense.SEEDS,
     **cases_experts.SEEDS,
+    **cases_gemma4.SEEDS,
     **cases_multimodal.SEEDS,
     **cases_sparse.SEEDS,
     **cases_streams.SEEDS,
@@ -844,6 +846,7 @@ CASES = (
     *cases_streams.cases(_family),
     *cases_decoders_dense.cases(_family),
     *cases_experts.cases(_family),
+    *cases_gemma4.cases(_family),
     *cases_multimodal.cases(_family),
     *cases_sparse.cases(_family),
     *cases_audio.cases(_family),

@@ -5,6 +5,7 @@ import cases_decoders_dense
 import cases_detection
 import cases_entities
 import cases_experts
+import cases_gemma4
 import cases_latents
 import cases_memory
 import cases_multimodal
@@ -109,6 +110,7 @@ def _drawn(case, kind, shape):
             "codegen",
             *cases_decoders_dense.MODEL_TYPES,
             *cases_experts.MODEL_TYPES,
+            *cases_gemma4.MODEL_TYPES,
             *cases_multimodal.MODEL_TYPES,
         ):
             found["position_ids"].sort(-1)  # as rotary positions are: far beyond the text, with gaps
