@@ -339,7 +339,7 @@ class Decider {
         per_dp_rank(layout.concurrency, layout.sizes.data) *
             state_bytes_per_sequence(stage.metadata, stage.partition, t);
     for (const Partition::Row& row : stage.partition.rows())
-      out.rows.push_back({row.stack, row.axis, row.units, {row.ranges[static_cast<size_t>(t)]}});
+      out.rows.push_back({row.stack, row.axis, row.units, {row.ranges[static_cast<size_t>(t)]}, row.layout});
     out.layers = stage.layers;
     return out;
   }

@@ -96,7 +96,8 @@ std::string grid(const Plan& plan) {
 }
 
 std::string heading(const Partition::Row& row) {
-  return (row.stack.empty() ? "" : row.stack + " ") + std::string(name_of(row.axis)) + "/" + number(row.units);
+  return (row.stack.empty() ? "" : row.stack + " ") + std::string(name_of(row.axis)) + "/" + number(row.units) +
+         (row.layout == 0 ? "" : " #" + number(row.layout));
 }
 
 /// Formats the shards with one column for each partitioned row; ranks without it have '-'.

@@ -50,10 +50,13 @@ int64_t widened_tile(const ModelMetadata& metadata, const Partition& partition, 
   int64_t quantised = 0, widest = 0;
   for (const Part& part : metadata.parts) {
     if (!part.keep)
-      quantised += partition.range(part.stack, part.axis, part.units, rank).size() * part.quantised.elements;
+      quantised +=
+          partition.range(part.stack, part.axis, part.units, rank, part.layout).size() * part.quantised.elements;
   }
-  for (const StackMetadata& stack : metadata.stacks)
-    widest = std::max({widest, stack.hidden, stack.heads * stack.head_dim, ffn_columns(partition, stack, rank)});
+  for (const StackMetadata& stack : metadata.stacks) {
+    widest = std::max({widest, stack.hidden, ffn_columns(partition, stack, rank)});
+    for (const HeadLayout& layout : head_layouts(stack)) widest = std::max(widest, layout.heads * layout.head_dim);
+  }
   return std::min(quantised * element, 2 * widened_tile_bytes + widened_tile_row_multiple * widest * element);
 }
 
@@ -78,13 +81,20 @@ int64_t source_length(const ModelMetadata& metadata, int64_t sequence_length) {
 
 int64_t hop_bytes(const ModelMetadata& metadata, int pipeline, int64_t sequence_length, int64_t tokens) {
   if (pipeline <= 1) return 0;
-  int64_t widest = 0;
+  int64_t widest = 0, beside = 0;
   bool cross = false;
   for (const StackMetadata& stack : metadata.stacks) {
     widest = std::max(widest, stack.hidden);
+    int64_t handed = stack.layer_inputs * stack.layers;
+    const std::vector<HeadLayout> layouts = head_layouts(stack);
+    for (const KeyReuse& reuse : stack.reuses) {
+      const HeadLayout& layout = layouts.at(static_cast<size_t>(reuse.layout));
+      handed += 2 * layout.kv_heads * layout.head_dim;
+    }
+    beside = std::max(beside, handed);
     cross = cross || stack.cross;
   }
-  return float_bytes * tokens_of_a_step(metadata, sequence_length, tokens) * widest * (cross ? 3 : 2);
+  return float_bytes * tokens_of_a_step(metadata, sequence_length, tokens) * (widest * (cross ? 3 : 2) + 2 * beside);
 }
 
 int64_t activation_bytes(const ModelMetadata& metadata, const Partition& partition, int rank, int64_t sequence_length,
@@ -94,9 +104,6 @@ int64_t activation_bytes(const ModelMetadata& metadata, const Partition& partiti
   const int64_t tokens = tokens_of_a_step(metadata, sequence_length, step.tokens);
   const int64_t sampling = generates ? std::min(max_concurrency, step.tokens) : tokens;
   for (const StackMetadata& stack : metadata.stacks) {
-    const bool attends = stack.heads > 0;
-    const int64_t heads = attends ? partition.range(stack.name, Axis::Heads, stack.heads, rank).size() : 0;
-    const int64_t kv = attends ? partition.range(stack.name, Axis::Kv, stack.kv_heads, rank).size() : 0;
     const int64_t input = longest_input(metadata, stack, sequence_length), whole = std::min(tokens, input);
     const int64_t length = input + stack.memory;  // of the keys
     const int64_t queries = stack.query_block > 0 ? std::min(stack.query_block, whole) : whole;
@@ -104,22 +111,31 @@ int64_t activation_bytes(const ModelMetadata& metadata, const Partition& partiti
     const int64_t relative = std::min(stack.relative_rows, 2 * length);
     const bool holds_scores =
         !gpu || stack.query_block > 0 || relative > 0 || stack.integers;  // kernels of a GPU do not
-    const int64_t scored = 4 * kv * stack.head_dim * length +
-                           (holds_scores ? 2 * heads * queries * length + queries * length : 0) +
-                           2 * heads * queries * relative + relative * (stack.hidden + 3 * heads * stack.head_dim) +
-                           (gpu || stack.query_block > 0 ? tokens * stack.head_dim * heads : 0);
-    const int64_t exchanged =
-        stack.kv_heads < partition.ranks() ? tokens * stack.head_dim * (2 * stack.kv_heads + 6 * kv) : 0;
-    // what keys and values read beside the states, and both of them
-    const int64_t remembered =
-        stack.memory > 0 ? (tokens + stack.memory) * (2 * stack.hidden + 2 * kv * stack.head_dim) : 0;
-    const int64_t attention = tokens * stack.head_dim * (2 * heads + 2 * kv) + remembered + std::max(scored, exchanged);
+    int64_t attention = 0;
+    int number = 0;
+    for (const HeadLayout& layout : head_layouts(stack)) {  // one layer after the other
+      const int64_t heads = partition.range(stack.name, Axis::Heads, layout.heads, rank, number).size(),
+                    kv = partition.range(stack.name, Axis::Kv, layout.kv_heads, rank, number).size(),
+                    size = layout.head_dim;
+      const int64_t scored = 4 * kv * size * length +
+                             (holds_scores ? 2 * heads * queries * length + queries * length : 0) +
+                             2 * heads * queries * relative + relative * (stack.hidden + 3 * heads * size) +
+                             (gpu || stack.query_block > 0 ? tokens * size * heads : 0);
+      const int64_t exchanged =
+          layout.kv_heads < partition.ranks() ? tokens * size * (2 * layout.kv_heads + 6 * kv) : 0;
+      // what keys and values read beside the states, and both of them
+      const int64_t remembered = stack.memory > 0 ? (tokens + stack.memory) * (2 * stack.hidden + 2 * kv * size) : 0;
+      attention = std::max(attention, tokens * size * (2 * heads + 2 * kv) + remembered + std::max(scored, exchanged));
+      ++number;
+    }
     const int64_t mlp = 3 * tokens * ffn_columns(partition, stack, rank) +
                         (has_experts(metadata, stack) ? 2 * tokens * stack.hidden : 0);
     const int64_t recurrent = recurrent_elements(partition, stack, rank, tokens);
+    // the inputs of all layers, and while they are made their table's rows and the projected states
+    const int64_t inputs = 3 * tokens * stack.layer_inputs * stack.layers;
     // what stands beside each other while activations are rounded, half of it in double
-    const int64_t rounded = stack.integers ? 4 : 1;
-    stacks = std::max(stacks, rounded * (5 * tokens * stack.hidden + std::max({attention, mlp, recurrent})));  // one after the other
+    const int64_t rounded = stack.integers ? 4 : 1, blocks = std::max({attention, mlp, recurrent});
+    stacks = std::max(stacks, rounded * (5 * tokens * stack.hidden + inputs + blocks));
     vocabulary = std::max(vocabulary, stack.vocab);
   }
   const bool scores = generates || metadata.task == "fill-mask";
@@ -141,7 +157,7 @@ int64_t state_bytes_per_sequence(const ModelMetadata& metadata, const Partition&
   for (const StackMetadata& stack : metadata.stacks) {
     const Recurrence& recurrence = stack.recurrence;
     if (recurrence.units > 0)
-      bytes += float_bytes * (stack.layers - stack.attending_layers()) * recurrence.state *
+      bytes += float_bytes * recurrent_layers(stack) * recurrence.state *
                partition.range(stack.name, Axis::Groups, recurrence.units, rank).size();
   }
   return bytes;
@@ -152,8 +168,13 @@ int64_t kv_bytes_per_token(const ModelMetadata& metadata, const Partition& parti
   if (metadata.task != "generate") return 0;  // a forward pass without decoding caches nothing
   for (const StackMetadata& stack : metadata.stacks) {
     if (!stack.causal || stack.heads <= 0) continue;
-    bytes += 2 * stack.attending_layers() * partition.range(stack.name, Axis::Kv, stack.kv_heads, rank).size() * stack.head_dim *
-             size_of(compute_type(metadata, dtype));
+    int number = 0;
+    for (const HeadLayout& layout : head_layouts(stack)) {
+      bytes += 2 * cached_layers(stack, number) *
+               partition.range(stack.name, Axis::Kv, layout.kv_heads, rank, number).size() * layout.head_dim *
+               size_of(compute_type(metadata, dtype));
+      ++number;
+    }
   }
   return bytes;
 }

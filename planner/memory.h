@@ -31,7 +31,8 @@ int64_t source_length(const ModelMetadata&, int64_t sequence_length);
 /// rows that are scored in one step (sequences; of a fill-mask model all T), V = the vocabulary, u, c and e = the rank's
 /// units, the channels and the states of a recurrence:
 ///   4 bytes x (5 T h                          residual, its sum, the norm, the block's result and its reduction
-///              + max(T d (2a + 2k)            q, k, v and the attention's result
+///              + 3 T i                       inputs of all layers (i = layers x width), where they read some
+///              + max(T d (2a + 2k)            q, k, v and the attention's result; the most of the stack's layouts
 ///                      + max(2 a T C + 4 k d C + T C    scores and their softmax, keys and values gathered twice, the
 ///                      mask
 ///                          , T d (2 K + 6 k) if K > 0)  keys and values that ranks share out: the rank's rows, those
@@ -58,7 +59,8 @@ int64_t runtime_bytes(DeviceKind);
 
 /// Returns the bytes that a pipeline rank holds in addition to activation_bytes() of its stage: received and sent
 /// hidden states [T, h] in fp32, and those of the encoder where a decoder reads them. That is 4 bytes x T h x (2, or
-/// 3), of the widest stack; 0 for one stage. `tokens` are those of a step.
+/// 3), of the widest stack; 0 for one stage. Inputs of layers, and keys and values that layers of later stages read,
+/// are added twice. `tokens` are those of a step.
 int64_t hop_bytes(const ModelMetadata&, int pipeline, int64_t sequence_length, int64_t tokens = step_tokens);
 
 /// Returns the bytes of a replica's shared-memory segment: a slot of 4 MiB per rank, a ring of 1 MiB from rank 0 to

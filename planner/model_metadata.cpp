@@ -60,12 +60,14 @@ constexpr int64_t max_count = 1 << 16;
 constexpr int64_t max_exchanges = 1024;  // of a layer
 constexpr int64_t max_rows_per_token = 16;
 constexpr size_t max_uses = 1024;
-constexpr size_t max_parts = size_t{1} << 16;
+constexpr size_t max_reuses = 256;  // of a stack
+constexpr int64_t max_state = int64_t{1} << 28, max_channels = int64_t{1} << 20;  // of a recurrent layer's unit
+constexpr size_t max_parts = 1 << 15;
 
-json use_json(const Use& use) {
-  json out = json::array({use.stack, use.first});
-  if (use.count != 1 || use.every != 1) out.push_back(use.count);
-  if (use.every != 1) out.push_back(use.every);
+/// [[first, count, every], ...]
+json runs_json(const std::vector<LayerRun>& runs) {
+  json out = json::array();
+  for (const LayerRun& run : runs) out.push_back({run.first, run.count, run.every});
   return out;
 }
 
@@ -84,11 +86,19 @@ json stack_json(const StackMetadata& stack) {
   if (stack.memory != 0) out["y"] = stack.memory;
   if (stack.exchanges != 0) out["e"] = stack.exchanges;
   if (stack.rows_per_token != 1) out["t"] = stack.rows_per_token;
-  if (const Recurrence& recurrence = stack.recurrence; recurrence.units > 0) {
-    json attending = json::array();
-    for (const Use& use : recurrence.attending) attending.push_back(use_json(use));
-    out["s"] = {{"u", recurrence.units}, {"e", recurrence.state}, {"c", recurrence.channels}, {"a", attending}};
-  }
+  for (const HeadLayout& layout : stack.layouts)
+    out["g"].push_back({layout.heads, layout.kv_heads, layout.head_dim, runs_json(layout.layers)});
+  for (const KeyReuse& reuse : stack.reuses) out["w"].push_back({reuse.source, reuse.layout, runs_json(reuse.layers)});
+  if (const Recurrence& recurrence = stack.recurrence; recurrence.units > 0)
+    out["s"] = {recurrence.units, recurrence.state, recurrence.channels, runs_json(recurrence.attending)};
+  if (stack.layer_inputs != 0) out["j"] = stack.layer_inputs;
+  return out;
+}
+
+json use_json(const Use& use) {
+  json out = json::array({use.stack, use.first});
+  if (use.count != 1 || use.every != 1) out.push_back(use.count);
+  if (use.every != 1) out.push_back(use.every);
   return out;
 }
 
@@ -104,6 +114,7 @@ json part_json(const Part& part, DType usual) {
   if (const Quantised& q = part.quantised; q.elements != 0)
     out["q"] = q.block_scales != 0 ? json{q.elements, q.scales, q.block_scales} : json{q.elements, q.scales};
   if (part.routed.experts != 0) out["r"] = {part.routed.experts, part.routed.per_token};
+  if (part.layout != 0) out["l"] = part.layout;
   for (const Use& use : part.also) out["a"].push_back(use_json(use));
   return out;
 }
@@ -116,38 +127,66 @@ DType read_dtype(const JsonReader& reader, const char* key, std::optional<DType>
   return *type;
 }
 
-/// [stack, first], [stack, first, count] or [stack, first, count, every].
-Use read_use(const json& value, const std::string& path) {
-  const char* form = "[stack, first, count, every] with the last two optional";
-  if (!value.is_array() || value.size() < 2 || value.size() > 4) JsonReader::wrong(path, value, form);
-  static constexpr const char* keys[] = {"stack", "first", "count", "every"};
-  json named = json::object();
-  for (size_t i = 0; i < value.size(); ++i) named[keys[i]] = value[i];
-  const JsonReader reader(named, path);
-  Use use{reader.text("stack", 32), static_cast<int>(reader.integer("first", stack_output, max_layers))};
-  use.count = static_cast<int>(reader.integer("count", 1, max_layers, 1));
-  use.every = static_cast<int>(reader.integer("every", 1, max_layers, 1));
-  return use;
-}
-
-Recurrence read_recurrence(const JsonReader& reader, int layers) {
-  Recurrence recurrence;
-  recurrence.units = reader.integer("u", 1, max_heads);
-  recurrence.state = reader.integer("e", 1, max_elements);
-  recurrence.channels = reader.integer("c", 1, max_elements);
-  const json& attending = reader.list("a", 64);
-  for (size_t i = 0; i < attending.size(); ++i) {
-    const Use use = read_use(attending[i], reader.path("a", i));
-    const int64_t last = use.first + (int64_t{use.count} - 1) * use.every;
-    if (use.first < 0 || last >= layers)
-      JsonReader::fail(reader.path("a", i), "layer " + std::to_string(last),
-                       "one of its " + std::to_string(layers) + " layers");
-    recurrence.attending.push_back(use);
+void check_heads(const std::string& path, int64_t heads, int64_t kv_heads) {
+  if (heads > 0 && (kv_heads < 1 || heads % kv_heads != 0)) {
+    JsonReader::fail(path, std::to_string(kv_heads) + " kv heads",
+                     "a divisor of the " + std::to_string(heads) + " heads");
   }
-  return recurrence;
 }
 
-StackMetadata read_stack(const JsonReader& reader) {
+/// [[first, count, every], ...], all of them layers of a stack.
+std::vector<LayerRun> read_runs(const json& value, const std::string& path, int64_t layers) {
+  const char* form = "a list of [first, count, every], layers of the stack";
+  if (!value.is_array() || value.size() > max_uses) JsonReader::wrong(path, value, form);
+  std::vector<LayerRun> runs;
+  for (const json& one : value) {
+    if (!one.is_array() || one.size() != 3) JsonReader::wrong(path, one, form);
+    const json named{{"first", one[0]}, {"count", one[1]}, {"every", one[2]}};
+    const JsonReader reader(named, path);
+    const int64_t first = reader.integer("first", 0, layers - 1), count = reader.integer("count", 1, layers),
+                  every = reader.integer("every", 1, layers);
+    if (first + (count - 1) * every >= layers) JsonReader::wrong(path, one, form);
+    runs.push_back({static_cast<int>(first), static_cast<int>(count), static_cast<int>(every)});
+  }
+  return runs;
+}
+
+/// [heads, kv heads, head size, runs of layers]
+HeadLayout read_layout(const json& value, const std::string& path, int64_t layers) {
+  if (!value.is_array() || value.size() != 4)
+    JsonReader::wrong(path, value, "[heads, kv heads, head size, runs of layers]");
+  const json named{{"heads", value[0]}, {"kv", value[1]}, {"size", value[2]}};
+  const JsonReader reader(named, path);
+  HeadLayout layout{reader.integer("heads", 1, max_heads), reader.integer("kv", 1, max_heads),
+                    reader.integer("size", 1, max_width), read_runs(value[3], path, layers)};
+  check_heads(path, layout.heads, layout.kv_heads);
+  return layout;
+}
+
+/// [layer that caches, layout, runs of layers]
+KeyReuse read_reuse(const json& value, const std::string& path, const StackMetadata& stack) {
+  if (!value.is_array() || value.size() != 3) JsonReader::wrong(path, value, "[layer, layout, runs of layers]");
+  const json named{{"layer", value[0]}, {"layout", value[1]}};
+  const JsonReader reader(named, path);
+  return {static_cast<int>(reader.integer("layer", 0, stack.layers - 1)),
+          static_cast<int>(reader.integer("layout", 0, static_cast<int64_t>(stack.layouts.size()))),
+          read_runs(value[2], path, stack.layers)};
+}
+
+/// [units, numbers of a state, channels, runs of the layers that attend]
+Recurrence read_recurrence(const json& value, const std::string& path, int64_t layers) {
+  if (!value.is_array() || value.size() != 4)
+    JsonReader::wrong(path, value, "[units, numbers of a state, channels, runs of the layers that attend]");
+  const json named{{"units", value[0]}, {"state", value[1]}, {"channels", value[2]}};
+  const JsonReader reader(named, path);
+  Recurrence made{reader.integer("units", 1, max_heads), reader.integer("state", 1, max_state),
+                  reader.integer("channels", 1, max_channels), read_runs(value[3], path, layers)};
+  if (layers_in(made.attending) >= layers)
+    JsonReader::wrong(path, value[3], "fewer layers that attend than the " + std::to_string(layers) + " of the stack");
+  return made;
+}
+
+StackMetadata read_stack(const JsonReader& reader, const json& value) {
   StackMetadata stack;
   stack.name = reader.text("n", 32);
   stack.layers = static_cast<int>(reader.integer("l", 1, max_layers));
@@ -167,12 +206,40 @@ StackMetadata read_stack(const JsonReader& reader) {
   stack.memory = reader.integer("y", 0, max_units, 0);
   stack.exchanges = reader.integer("e", 0, max_exchanges, 0);
   stack.rows_per_token = reader.integer("t", 1, max_rows_per_token, 1);
-  if (reader.has("s")) stack.recurrence = read_recurrence(reader.object("s"), stack.layers);
-  if (stack.heads > 0 && (stack.kv_heads < 1 || stack.heads % stack.kv_heads != 0)) {
-    JsonReader::fail(reader.path("k"), std::to_string(stack.kv_heads) + " kv heads",
-                     "a divisor of the " + std::to_string(stack.heads) + " heads");
+  stack.layer_inputs = reader.integer("j", 0, max_width, 0);
+  check_heads(reader.path("k"), stack.heads, stack.kv_heads);
+  if (reader.has("g")) {
+    reader.list("g", max_layouts);
+    for (size_t i = 0; i < value["g"].size(); ++i)
+      stack.layouts.push_back(read_layout(value["g"][i], reader.path("g", i), stack.layers));
   }
+  if (reader.has("w")) {
+    reader.list("w", max_reuses);
+    for (size_t i = 0; i < value["w"].size(); ++i)
+      stack.reuses.push_back(read_reuse(value["w"][i], reader.path("w", i), stack));
+  }
+  if (reader.has("s")) stack.recurrence = read_recurrence(value["s"], reader.path("s"), stack.layers);
+  int64_t apart = recurrent_layers(stack);
+  for (const HeadLayout& layout : stack.layouts) apart += layers_in(layout.layers);
+  for (const KeyReuse& reuse : stack.reuses) apart += layers_in(reuse.layers);
+  if (apart > stack.layers)
+    JsonReader::fail(reader.path("g"), std::to_string(apart) + " layers",
+                     "at most the " + std::to_string(stack.layers) + " of the stack, each once");
   return stack;
+}
+
+/// [stack, first], [stack, first, count] or [stack, first, count, every].
+Use read_use(const json& value, const std::string& path) {
+  const char* form = "[stack, first, count, every] with the last two optional";
+  if (!value.is_array() || value.size() < 2 || value.size() > 4) JsonReader::wrong(path, value, form);
+  static constexpr const char* keys[] = {"stack", "first", "count", "every"};
+  json named = json::object();
+  for (size_t i = 0; i < value.size(); ++i) named[keys[i]] = value[i];
+  const JsonReader reader(named, path);
+  Use use{reader.text("stack", 32), static_cast<int>(reader.integer("first", stack_output, max_layers))};
+  use.count = static_cast<int>(reader.integer("count", 1, max_layers, 1));
+  use.every = static_cast<int>(reader.integer("every", 1, max_layers, 1));
+  return use;
 }
 
 /// [elements, scales, scales of a block] with the last optional.
@@ -195,10 +262,34 @@ RoutedShare read_routed(const json& value, const std::string& path) {
   return {experts, reader.integer("token", 1, experts)};
 }
 
+/// Returns whether two parts differ in their layers alone, so that JSON has them as one.
+bool differ_in_layers(const Part& a, const Part& b) {
+  Part moved = b;
+  moved.first = a.first;
+  moved.count = a.count;
+  return a == moved && a.first >= 0 && b.first >= 0 && a.also.empty();
+}
+
+/// Appends the part once for each [first, count] of its key "i".
+void expand_layers(const Part& part, const json& layers, const std::string& path, std::vector<Part>& parts) {
+  if (layers.size() > max_layers) JsonReader::wrong(path, layers, "at most 4096 pairs of a first layer and a count");
+  for (const json& one : layers) {
+    if (!one.is_array() || one.size() != 2) JsonReader::wrong(path, one, "[first layer, count]");
+    const json named{{"first", one[0]}, {"count", one[1]}};
+    const JsonReader reader(named, path);
+    Part& own = parts.emplace_back(part);
+    own.first = static_cast<int>(reader.integer("first", 0, max_layers));
+    own.count = static_cast<int>(reader.integer("count", 1, max_layers));
+    if (parts.size() > max_parts)
+      JsonReader::fail(path, "more than " + std::to_string(max_parts) + " parts in all", "fewer");
+  }
+}
+
 Part read_part(const JsonReader& reader, const json& value, DType usual) {
   Part part;
   part.stack = reader.text("s", 32, "");
-  part.first = static_cast<int>(reader.integer("i", stack_output, max_layers, 0));
+  if (!reader.has("i") || !value["i"].is_array())
+    part.first = static_cast<int>(reader.integer("i", stack_output, max_layers, 0));
   part.count = static_cast<int>(reader.integer("n", 1, max_count, 1));
   const std::string axis = reader.text("x", 16, "none");
   if (!axis_of(axis))
@@ -211,35 +302,11 @@ Part read_part(const JsonReader& reader, const json& value, DType usual) {
   part.keep = reader.flag("k", false);
   if (reader.has("q")) part.quantised = read_quantised(value["q"], reader.path("q"), part);
   if (reader.has("r")) part.routed = read_routed(value["r"], reader.path("r"));
+  part.layout = static_cast<int>(reader.integer("l", 0, max_layouts, 0));
   if (!reader.has("a")) return part;
   reader.list("a", 64);
   for (size_t i = 0; i < value["a"].size(); ++i) part.also.push_back(read_use(value["a"][i], reader.path("a", i)));
   return part;
-}
-
-/// Layers that are alike: so many runs of as many layers, each so far behind the one before.
-struct Runs {
-  int64_t every = 1, count = 1;
-};
-
-/// Returns how many parts from `first` on are the same part of further layers, at equal steps.
-size_t runs_from(const std::vector<Part>& parts, size_t first) {
-  Part next = parts[first];
-  if (!next.also.empty() || next.first < 0 || first + 1 == parts.size()) return 1;
-  const int every = parts[first + 1].first - next.first;
-  if (every < next.count) return 1;
-  size_t end = first;
-  for (; end < parts.size() && parts[end] == next; ++end) next.first += every;
-  return end - first;
-}
-
-/// [layers from a run to the next, runs].
-Runs read_runs(const json& value, const std::string& path, const Part& part) {
-  if (!value.is_array() || value.size() != 2 || part.first < 0 || !part.also.empty())
-    JsonReader::wrong(path, value, "[layers from a run to the next, runs], of a part of layers that nothing shares");
-  const json named{{"every", value[0]}, {"runs", value[1]}};
-  const JsonReader reader(named, path);
-  return {reader.integer("every", part.count, max_layers), reader.integer("runs", 2, max_layers)};
 }
 
 /// Throws when layers first, first + every, ... of `stack` do not all exist. A use outside the layers is one position.
@@ -266,6 +333,11 @@ void check(const ModelMetadata& metadata) {
       const auto named = [&](const StackMetadata& stack) { return stack.name == part.stack && stack.heads > 0; };
       if (std::none_of(metadata.stacks.begin(), metadata.stacks.end(), named))
         JsonReader::fail(path + ".s", "\"" + part.stack + "\"", "a stack with heads");
+      const auto has_layout = [&](const StackMetadata& stack) {
+        return stack.name == part.stack && part.layout <= static_cast<int>(stack.layouts.size());
+      };
+      if (std::none_of(metadata.stacks.begin(), metadata.stacks.end(), has_layout))
+        JsonReader::fail(path + ".l", std::to_string(part.layout), "the number of a layout of its stack");
     }
     const auto size = static_cast<__int128>(part.units) * part.elements_per_unit * part.count * 8;
     if (size > max_bytes - bytes)
@@ -288,9 +360,28 @@ void check(const ModelMetadata& metadata) {
 
 }  // namespace
 
-int Recurrence::attending_layers() const {
-  int layers = 0;
-  for (const Use& use : attending) layers += use.count;
+int64_t layers_in(const std::vector<LayerRun>& runs) {
+  int64_t layers = 0;
+  for (const LayerRun& run : runs) layers += run.count;
+  return layers;
+}
+
+std::vector<HeadLayout> head_layouts(const StackMetadata& stack) {
+  if (stack.heads <= 0) return {};
+  std::vector<HeadLayout> all{{stack.heads, stack.kv_heads, stack.head_dim, {}}};
+  all.insert(all.end(), stack.layouts.begin(), stack.layouts.end());
+  return all;
+}
+
+int64_t recurrent_layers(const StackMetadata& stack) {
+  return stack.recurrence.units > 0 ? stack.layers - layers_in(stack.recurrence.attending) : 0;
+}
+
+int64_t cached_layers(const StackMetadata& stack, int number) {
+  if (number > 0) return layers_in(stack.layouts[static_cast<size_t>(number) - 1].layers);
+  int64_t layers = stack.layers - recurrent_layers(stack);
+  for (const KeyReuse& reuse : stack.reuses) layers -= layers_in(reuse.layers);
+  for (const HeadLayout& layout : stack.layouts) layers -= layers_in(layout.layers);
   return layers;
 }
 
@@ -311,10 +402,17 @@ json to_json(const ModelMetadata& metadata) {
   json stacks = json::array(), parts = json::array();
   for (const StackMetadata& stack : metadata.stacks) stacks.push_back(stack_json(stack));
   for (size_t i = 0; i < metadata.parts.size();) {
-    const size_t runs = runs_from(metadata.parts, i);
-    parts.push_back(part_json(metadata.parts[i], metadata.dtype));
-    if (runs > 1) parts.back()["w"] = {metadata.parts[i + 1].first - metadata.parts[i].first, runs};
-    i += runs;
+    const Part& part = metadata.parts[i];
+    size_t end = i + 1;
+    while (end < metadata.parts.size() && differ_in_layers(part, metadata.parts[end])) ++end;
+    json& made = parts.emplace_back(part_json(part, metadata.dtype));
+    if (end > i + 1) {
+      made.erase("n");
+      made["i"] = json::array();
+      for (size_t own = i; own < end; ++own)
+        made["i"].push_back({metadata.parts[own].first, metadata.parts[own].count});
+    }
+    i = end;
   }
   json out{{"model_type", metadata.model_type},
            {"architecture", metadata.architecture},
@@ -340,7 +438,7 @@ ModelMetadata metadata_from_json(const json& value) {
   metadata.revision = reader.text("revision", 128, "");
   const json& stacks = reader.list("stacks", 16);
   for (size_t i = 0; i < stacks.size(); ++i) {
-    metadata.stacks.push_back(read_stack({stacks[i], reader.path("stacks", i)}));
+    metadata.stacks.push_back(read_stack({stacks[i], reader.path("stacks", i)}, stacks[i]));
     const auto same = [&](const StackMetadata& stack) { return stack.name == metadata.stacks.back().name; };
     if (std::count_if(metadata.stacks.begin(), metadata.stacks.end(), same) > 1)
       JsonReader::fail(reader.path("stacks", i), "a second \"" + metadata.stacks.back().name + "\"",
@@ -348,15 +446,12 @@ ModelMetadata metadata_from_json(const json& value) {
   }
   const json& parts = reader.list("parts", 512);
   for (size_t i = 0; i < parts.size(); ++i) {
-    const JsonReader one(parts[i], reader.path("parts", i));
-    Part part = read_part(one, parts[i], metadata.dtype);
-    const Runs runs = one.has("w") ? read_runs(parts[i]["w"], one.path("w"), part) : Runs{};
-    for (int64_t run = 0; run < runs.count; ++run) {
+    const JsonReader own(parts[i], reader.path("parts", i));
+    const Part part = read_part(own, parts[i], metadata.dtype);
+    if (own.has("i") && parts[i]["i"].is_array())
+      expand_layers(part, parts[i]["i"], own.path("i"), metadata.parts);
+    else
       metadata.parts.push_back(part);
-      part.first += static_cast<int>(runs.every);
-    }
-    if (metadata.parts.size() > max_parts)
-      JsonReader::fail(one.path("w"), "more than " + std::to_string(max_parts) + " parts in all", "fewer");
   }
   check(metadata);
   return metadata;

@@ -73,17 +73,41 @@ struct Part {
                                ///< for one place (count 1)
   Quantised quantised = {};    ///< nothing where keep
   RoutedShare routed = {};
+  int layout = 0;  ///< whose heads, kv heads or rows of kv heads the units are: 0 for the stack's own, else 1 + the
+                   ///< index in StackMetadata::layouts
   bool operator==(const Part&) const = default;
+};
+
+constexpr int64_t max_layouts = 16;  ///< of heads in a stack, beside its own
+
+/// The layers first, first + every, ... of a stack (`count` of them).
+struct LayerRun {
+  int first = 0, count = 1, every = 1;
+  bool operator==(const LayerRun&) const = default;
+};
+
+/// The heads of some layers of a stack, where they are not those of its first layer (Gemma 4, whose layers of full
+/// attention have wider heads).
+struct HeadLayout {
+  int64_t heads = 0, kv_heads = 0, head_dim = 0;
+  std::vector<LayerRun> layers = {};  ///< that cache keys and values
+  bool operator==(const HeadLayout&) const = default;
+};
+
+/// Layers that attend to the keys and values of an earlier layer.
+struct KeyReuse {
+  int source = 0;  ///< the layer that caches them
+  int layout = 0;  ///< of their heads: Part::layout
+  std::vector<LayerRun> layers = {};
+  bool operator==(const KeyReuse&) const = default;
 };
 
 /// The layers of a stack that keep a state of each sequence in place of keys and values. All are alike.
 struct Recurrence {
-  int64_t units = 0;           ///< heads by which ranks cut a layer; 0: the stack has no such layers
-  int64_t state = 0;           ///< F32 numbers that a sequence keeps in a layer, per unit
-  int64_t channels = 0;        ///< columns of the layer's projections, per unit
-  std::vector<Use> attending;  ///< the other layers of the stack, which have keys and values
-  /// Returns the number of those layers.
-  int attending_layers() const;
+  int64_t units = 0;                     ///< heads by which ranks cut a layer; 0: the stack has no such layers
+  int64_t state = 0;                     ///< F32 numbers that a sequence keeps in a layer, per unit
+  int64_t channels = 0;                  ///< columns of the layer's projections, per unit
+  std::vector<LayerRun> attending = {};  ///< the other layers of the stack, which have keys and values
   bool operator==(const Recurrence&) const = default;
 };
 
@@ -100,10 +124,11 @@ struct StackMetadata {
   int64_t exchanges = 0;  ///< of tensor-parallel ranks in a layer, beside those of attention, cross-attention and MLP
   bool integers = false;  ///< computes in integers that F32 holds: no other precision serves it
   bool media = false;     ///< reads images or audio, no tokens; positions, if any, are those of every input
-  int64_t rows_per_token = 1;  ///< the most rows that a token of a sequence has in a step of generation
+  int64_t rows_per_token = 1;            ///< the most rows that a token of a sequence has in a step of generation
+  std::vector<HeadLayout> layouts = {};  ///< of layers whose heads are not those above
+  std::vector<KeyReuse> reuses = {};     ///< layers that cache nothing, for they attend to what an earlier one caches
   Recurrence recurrence = {};
-  /// Returns the number of layers that have keys and values.
-  int attending_layers() const { return recurrence.units > 0 ? recurrence.attending_layers() : layers; }
+  int64_t layer_inputs = 0;  ///< width of what each layer reads of the tokens beside its states; 0: they read none
   bool operator==(const StackMetadata&) const = default;
 };
 
@@ -120,6 +145,15 @@ struct ModelMetadata {
   std::string revision;  ///< hf:// only
   bool operator==(const ModelMetadata&) const = default;
 };
+
+/// Returns how many layers the runs have.
+int64_t layers_in(const std::vector<LayerRun>&);
+/// Returns the layouts of a stack: its own, whose `layers` stay empty, then the others. A stack without heads has none.
+std::vector<HeadLayout> head_layouts(const StackMetadata&);
+/// Returns the number of layers that keep states.
+int64_t recurrent_layers(const StackMetadata&);
+/// Returns the layers that cache keys and values of layout `number` (0: the stack's own).
+int64_t cached_layers(const StackMetadata&, int number);
 
 /// Returns the dtype of keys, values and parameters that are not quantised: `precision`, or with I8 the checkpoint's
 /// dtype where that is F16 or BF16, else F32.

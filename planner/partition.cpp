@@ -119,10 +119,12 @@ int64_t ffn_block(int64_t columns, int n, DType precision) {
   return block;
 }
 
-using Key = std::tuple<std::string, Axis, int64_t>;
-Key key_of(const std::string& stack, Axis axis, int64_t units) {
-  return {axis == Axis::Vocab ? std::string() : stack, axis, units};
+using Key = std::tuple<std::string, Axis, int64_t, int>;
+Key key_of(const std::string& stack, Axis axis, int64_t units, int layout = 0) {
+  const bool by_heads = axis == Axis::Heads || axis == Axis::Kv || axis == Axis::KvRows;
+  return {axis == Axis::Vocab ? std::string() : stack, axis, units, by_heads ? layout : 0};
 }
+Key key_of(const Part& part) { return key_of(part.stack, part.axis, part.units, part.layout); }
 
 /// Returns the bytes of one unit of the part, over all its layers.
 int64_t bytes_per_unit(const ModelMetadata& metadata, const Part& part, DType planned) {
@@ -134,8 +136,7 @@ class Partitioner {
  public:
   Partitioner(const ModelMetadata& metadata, int n, DType dtype)
       : metadata_(metadata), n_(n), dtype_(dtype), held_(static_cast<size_t>(n), 0) {
-    for (const Part& part : metadata.parts)
-      weight_[key_of(part.stack, part.axis, part.units)] += bytes_per_unit(metadata, part, dtype);
+    for (const Part& part : metadata.parts) weight_[key_of(part)] += bytes_per_unit(metadata, part, dtype);
   }
 
   std::vector<Partition::Row> run() {
@@ -143,7 +144,7 @@ class Partitioner {
     for (const Part& part : metadata_.parts) partition_other_heads(part);
     std::vector<Key> columns, vocabularies;
     for (const Part& part : metadata_.parts) {
-      const Key key = key_of(part.stack, part.axis, part.units);
+      const Key key = key_of(part);
       std::vector<Key>* list = part.axis == Axis::Ffn                                    ? &columns
                                : part.axis == Axis::Vocab || part.axis == Axis::Passages ? &vocabularies
                                                                                          : nullptr;
@@ -156,8 +157,9 @@ class Partitioner {
 
  private:
   bool done(const Key& key) const {
-    return std::any_of(rows_.begin(), rows_.end(),
-                       [&](const Partition::Row& row) { return key_of(row.stack, row.axis, row.units) == key; });
+    return std::any_of(rows_.begin(), rows_.end(), [&](const Partition::Row& row) {
+      return key_of(row.stack, row.axis, row.units, row.layout) == key;
+    });
   }
 
   void add(const Key& key, std::vector<Range> ranges) {
@@ -165,55 +167,64 @@ class Partitioner {
     const auto weight = weight_.find(key);
     for (size_t rank = 0; rank < held_.size(); ++rank)
       held_[rank] += weight == weight_.end() ? 0 : ranges[rank].size() * weight->second;
-    rows_.push_back({std::get<0>(key), std::get<1>(key), std::get<2>(key), std::move(ranges)});
+    rows_.push_back({std::get<0>(key), std::get<1>(key), std::get<2>(key), std::move(ranges), std::get<3>(key)});
   }
 
   void partition_stack(const StackMetadata& stack) {
-    if (stack.heads <= 0) return;
-    if (stack.kv_heads <= 0 || stack.heads % stack.kv_heads != 0) {
-      throw std::invalid_argument("stack \"" + stack.name + "\" has " + text(stack.heads) + " heads and " +
-                                  text(stack.kv_heads) + " kv heads; expected a multiple");
+    int number = 0;
+    for (const HeadLayout& layout : head_layouts(stack)) {
+      if (layout.kv_heads <= 0 || layout.heads % layout.kv_heads != 0) {
+        throw std::invalid_argument("stack \"" + stack.name + "\" has " + text(layout.heads) + " heads and " +
+                                    text(layout.kv_heads) + " kv heads; expected a multiple");
+      }
+      if (layout.heads < n_) {
+        throw std::invalid_argument("stack \"" + stack.name + "\" has " + text(layout.heads) + " heads, too few for " +
+                                    text(n_) + " ranks; use at most " + text(layout.heads) + " ranks");
+      }
+      add_heads(stack.name, layout, number++);
     }
-    if (stack.heads < n_) {
-      throw std::invalid_argument("stack \"" + stack.name + "\" has " + text(stack.heads) + " heads, too few for " +
-                                  text(n_) + " ranks; use at most " + text(stack.heads) + " ranks");
-    }
-    add_heads(stack, stack.heads, stack.kv_heads);
   }
 
-  void add_heads(const StackMetadata& stack, int64_t heads, int64_t kv_heads) {
-    HeadRanges ranges = partition_heads(heads, kv_heads, n_);
-    add({stack.name, Axis::Heads, heads}, std::move(ranges.heads));
-    add({stack.name, Axis::Kv, kv_heads}, ranges.kv);
-    if (stack.head_dim > 0)
-      add({stack.name, Axis::KvRows, kv_heads * stack.head_dim}, partition_kv_rows(ranges.kv, stack.head_dim));
+  void add_heads(const std::string& stack, const HeadLayout& layout, int number) {
+    HeadRanges ranges = partition_heads(layout.heads, layout.kv_heads, n_);
+    add({stack, Axis::Heads, layout.heads, number}, std::move(ranges.heads));
+    add({stack, Axis::Kv, layout.kv_heads, number}, ranges.kv);
+    if (layout.head_dim > 0)
+      add({stack, Axis::KvRows, layout.kv_heads * layout.head_dim, number},
+          partition_kv_rows(ranges.kv, layout.head_dim));
   }
 
-  /// Partitions layers whose head count differs from the stack's, by the stack's group and head size, rows of position
+  /// Partitions layers whose head count differs from the layout's, by its group and head size, rows of position
   /// tables, and groups of convolutions.
   void partition_other_heads(const Part& part) {
-    const Key key = key_of(part.stack, part.axis, part.units);
+    const Key key = key_of(part);
     if (part.axis == Axis::Groups || part.axis == Axis::Positions) add(key, even(part.units, n_));
     if ((part.axis != Axis::Heads && part.axis != Axis::Kv && part.axis != Axis::KvRows) || done(key)) return;
     const auto stack = std::find_if(metadata_.stacks.begin(), metadata_.stacks.end(),
                                     [&](const StackMetadata& s) { return s.name == part.stack; });
     if (stack == metadata_.stacks.end() || stack->heads <= 0)
       throw std::invalid_argument("the model metadata has no stack \"" + part.stack + "\" with heads");
-    if (part.axis == Axis::KvRows && (stack->head_dim <= 0 || part.units % stack->head_dim != 0)) {
+    const std::vector<HeadLayout> layouts = head_layouts(*stack);
+    if (part.layout < 0 || part.layout >= static_cast<int>(layouts.size()))
+      throw std::invalid_argument("stack \"" + part.stack + "\" has no layout " + text(part.layout) + " of heads");
+    HeadLayout layout = layouts[static_cast<size_t>(part.layout)];
+    if (part.axis == Axis::KvRows && (layout.head_dim <= 0 || part.units % layout.head_dim != 0)) {
       throw std::invalid_argument("stack \"" + part.stack + "\" has key and value projections of " + text(part.units) +
-                                  " rows; expected a multiple of its head size " + text(stack->head_dim));
+                                  " rows; expected a multiple of its head size " + text(layout.head_dim));
     }
-    const int64_t group = stack->heads / stack->kv_heads;
+    const int64_t group = layout.heads / layout.kv_heads;
     const int64_t heads = part.axis == Axis::Heads ? part.units
                           : part.axis == Axis::Kv  ? part.units * group
-                                                   : part.units / stack->head_dim * group;
+                                                   : part.units / layout.head_dim * group;
     // a block of a few heads, keys and values of which are cut by heads too: some ranks have none
     if (part.axis == Axis::Heads && group == 1 && heads < n_) return add(key, even(heads, n_));
     if (heads % group != 0 || heads < n_) {
       throw std::invalid_argument("stack \"" + part.stack + "\" has layers of " + text(heads) +
                                   " heads; expected a multiple of " + text(group) + ", at least " + text(n_));
     }
-    add_heads(*stack, heads, heads / group);
+    layout.heads = heads;
+    layout.kv_heads = heads / group;
+    add_heads(part.stack, layout, part.layout);
   }
 
   /// Row i of `keys` takes its part, by bytes, of the imbalance that all rows from i on have to level.
@@ -235,13 +246,13 @@ class Partitioner {
 
 }  // namespace
 
-Range Partition::range(const std::string& stack, Axis axis, int64_t units, int rank) const {
+Range Partition::range(const std::string& stack, Axis axis, int64_t units, int rank, int layout) const {
   if (rank < 0 || rank >= ranks_)
     throw std::out_of_range("rank " + text(rank) + " of a partition over " + text(ranks_) + " ranks");
   if (axis == Axis::None) return {0, units};
-  const Key key = key_of(stack, axis, units);
+  const Key key = key_of(stack, axis, units, layout);
   for (const Row& row : rows_) {
-    if (key_of(row.stack, row.axis, row.units) == key) return row.ranges[static_cast<size_t>(rank)];
+    if (key_of(row.stack, row.axis, row.units, row.layout) == key) return row.ranges[static_cast<size_t>(rank)];
   }
   throw std::out_of_range("no partition of " + text(units) + " " + std::string(name_of(axis)) + " of stack \"" + stack +
                           "\"; the model metadata does not name them");
@@ -252,7 +263,8 @@ int64_t Partition::weight_bytes(const ModelMetadata& metadata, int rank, std::ve
   if (per_part) per_part->clear();
   for (const Part& part : metadata.parts) {
     const int64_t bytes =
-        held_bytes(metadata, part, range(part.stack, part.axis, part.units, rank).size(), dtype_) * part.count;
+        held_bytes(metadata, part, range(part.stack, part.axis, part.units, rank, part.layout).size(), dtype_) *
+        part.count;
     if (per_part) per_part->push_back(bytes);
     total += bytes;
   }

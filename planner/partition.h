@@ -29,12 +29,13 @@ class Partition {
     int64_t units;
     std::vector<Range> ranges;  ///< one per rank, in rank order; contiguous, covering 0..units (Kv may repeat: heads
                                 ///< that several ranks attend to)
+    int layout = 0;             ///< Part::layout of Heads, Kv and KvRows; layers of each layout are partitioned alone
   };
 
   int ranks() const { return ranks_; }
-  /// Returns the units of `rank`. Axis::None gives {0, units}. Throws std::out_of_range for a (stack, axis, units) that
-  /// the metadata lacks.
-  Range range(const std::string& stack, Axis axis, int64_t units, int rank) const;
+  /// Returns the units of `rank`. Axis::None gives {0, units}. Throws std::out_of_range for a (stack, axis, units,
+  /// layout) that the metadata lacks.
+  Range range(const std::string& stack, Axis axis, int64_t units, int rank, int layout = 0) const;
   const std::vector<Row>& rows() const { return rows_; }
   /// Returns the dtype of weights that are neither quantised nor held in their stored dtype.
   DType compute_type() const { return compute_; }

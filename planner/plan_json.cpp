@@ -32,6 +32,7 @@ json rank_json(const RankPlan& rank) {
                     {"axis", name_of(row.axis)},
                     {"units", row.units},
                     {"range", pair_of(row.ranges.at(0))}});
+    if (row.layout != 0) rows.back()["layout"] = row.layout;
   }
   json layers = json::array();  // in the order in which the stacks run
   for (const auto& [stack, range] : rank.layers) layers.push_back({{"stack", stack}, {"range", pair_of(range)}});
@@ -96,8 +97,11 @@ RankPlan rank_from(const JsonReader& reader, const json& value) {
                        "one of heads, kv, kv_rows, ffn, vocab, positions, groups");
     const int64_t units = row.integer("units", 1, most);
     row.list("range", 2);
-    rank.rows.push_back(
-        {row.text("stack", 32), *axis_of(axis), units, {range_from(rows[i]["range"], row.path("range"), units)}});
+    rank.rows.push_back({row.text("stack", 32),
+                         *axis_of(axis),
+                         units,
+                         {range_from(rows[i]["range"], row.path("range"), units)},
+                         static_cast<int>(row.integer("layout", 0, max_layouts, 0))});
   }
   read_layers(reader, value, rank.layers);
   return rank;
@@ -157,6 +161,7 @@ json RankPlan::shard() const {
   for (const Partition::Row& row : rows) {
     json& place = row.stack.empty() ? out : out[row.stack];
     std::string key(name_of(row.axis));
+    if (row.layout != 0) key += " of layout " + std::to_string(row.layout);
     if (place.contains(key)) key += " of " + std::to_string(row.units);  // a second table or width of the same kind
     place[key] = pair_of(row.ranges.at(0));
   }

@@ -245,15 +245,40 @@ std::optional<Part> clipped(const Part& part, const Held& held) {
   return out;
 }
 
+/// Returns the runs of layers of a stack clipped to the stage.
+std::vector<LayerRun> clipped(const std::vector<LayerRun>& runs, const Held& held, const std::string& stack) {
+  std::vector<LayerRun> here;
+  for (const LayerRun& run : runs)
+    if (const auto use = held.clip({stack, run.first, run.count, run.every}))
+      here.push_back({use->first, use->count, use->every});
+  return here;
+}
+
 /// Leaves the attending layers of a recurrent stack that the stage holds.
-void clip(StackMetadata& stack, const Held& held) {
-  std::vector<Use> here;
-  for (Use use : stack.recurrence.attending) {
-    use.stack = stack.name;
-    if (auto one = held.clip(use)) here.push_back(*one);
+void clip_recurrence(StackMetadata& stack, const Held& held) {
+  Recurrence& recurrence = stack.recurrence;
+  recurrence.attending = clipped(recurrence.attending, held, stack.name);
+  if (layers_in(recurrence.attending) == stack.layers) recurrence = {};
+}
+
+/// Clips what layers cache, and which of them read it, to the stage. Where a stage lacks the layer that they read, it
+/// keeps a copy, which is counted as what its first reader caches.
+void clip_caches(StackMetadata& stack, const Held& held) {
+  for (HeadLayout& layout : stack.layouts) layout.layers = clipped(layout.layers, held, stack.name);
+  std::vector<KeyReuse> reuses;
+  for (KeyReuse reuse : stack.reuses) {
+    reuse.layers = clipped(reuse.layers, held, stack.name);
+    if (reuse.layers.empty()) continue;
+    if (!held.clip({stack.name, reuse.source})) {
+      LayerRun& run = reuse.layers.front();
+      if (reuse.layout > 0) stack.layouts[static_cast<size_t>(reuse.layout) - 1].layers.push_back({run.first, 1, 1});
+      reuse.source = run.first;
+      run.first += run.every;
+      if (--run.count == 0) reuse.layers.erase(reuse.layers.begin());
+    }
+    if (!reuse.layers.empty()) reuses.push_back(std::move(reuse));
   }
-  stack.recurrence.attending = std::move(here);
-  if (stack.recurrence.attending_layers() == stack.layers) stack.recurrence = {};
+  stack.reuses = std::move(reuses);
 }
 
 }  // namespace
@@ -306,7 +331,8 @@ ModelMetadata stage_metadata(const ModelMetadata& metadata, const Layers& layers
     StackMetadata& stack = out.stacks.emplace_back(metadata.stacks[i]);
     stack.layers = held.layers(i);
     if (!held.first() && !held.last()) stack.vocab = 0;
-    if (stack.recurrence.units > 0) clip(stack, held);
+    if (stack.recurrence.units > 0) clip_recurrence(stack, held);
+    clip_caches(stack, held);
   }
   for (const Part& part : metadata.parts) {
     auto here = clipped(part, held);

@@ -59,9 +59,11 @@ WeightShards shard_weights(const ModelMetadata& metadata, DType precision) {
     }
   }
   for (auto& [place, run] : flat_params) out.flat_params.push_back(std::move(run));
-  for (const StackMetadata& stack : metadata.stacks)
-    out.widest_row =
-        std::max(out.widest_row, float_bytes * std::max({stack.hidden, stack.ffn, stack.heads * stack.head_dim}));
+  for (const StackMetadata& stack : metadata.stacks) {
+    out.widest_row = std::max(out.widest_row, float_bytes * std::max(stack.hidden, stack.ffn));
+    for (const HeadLayout& layout : head_layouts(stack))
+      out.widest_row = std::max(out.widest_row, float_bytes * layout.heads * layout.head_dim);
+  }
   return out;
 }
 

@@ -41,7 +41,7 @@ Read read_by(const Stage& stage, int t, DType precision, double tokens) {
         if (use.first >= 0) more += use.count;
       return more;
     }();
-    const int64_t units = stage.partition.range(part.stack, part.axis, part.units, t).size();
+    const int64_t units = stage.partition.range(part.stack, part.axis, part.units, t, part.layout).size();
     const double chosen = part.routed.experts == 0
                               ? 1.0
                               : static_cast<double>(part.routed.per_token) / static_cast<double>(part.routed.experts);

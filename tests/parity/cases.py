@@ -18,6 +18,7 @@ import cases_distances
 import cases_encoders
 import cases_entities
 import cases_experts
+import cases_gemma4
 import cases_latents
 import cases_memory
 import cases_multimodal
@@ -181,6 +182,7 @@ _SEEDS = {
     **cases_decoders_dense.SEEDS,
     **cases_experts.SEEDS,
     **cases_recurrent.SEEDS,
+    **cases_gemma4.SEEDS,
     **cases_multimodal.SEEDS,
     **cases_sparse.SEEDS,
     **cases_streams.SEEDS,
@@ -852,6 +854,7 @@ CASES = (
     *cases_decoders_dense.cases(_family),
     *cases_experts.cases(_family),
     *cases_recurrent.cases(_family),
+    *cases_gemma4.cases(_family),
     *cases_multimodal.cases(_family),
     *cases_sparse.cases(_family),
     *cases_audio.cases(_family),

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Further rows of cases.py: the text of checkpoints that read images too, whose config.json has it as a section."""
 
+import cases_gemma4
 from cases_decoders import SMALL_DECODER
 
 TWO = (2,)  # ranks
@@ -35,6 +36,8 @@ YARN = {
 
 # as in cases.py; or answers would be nearly tied
 SEEDS = {
+    "Gemma4ForConditionalGeneration-all": 1571,
+    "Gemma4Model-all": 2572,
     "LlavaForConditionalGeneration-all": 529,
     "Qwen2VLTextModel-all": 1364,
 }
@@ -57,6 +60,25 @@ _FAMILIES = {
             "vision_config": {"model_type": "siglip_vision_model", **_TOWER},
             "image_token_index": 5,
             "mm_tokens_per_image": 4,
+        },
+    ),
+    "gemma4": (
+        "Gemma4ForConditionalGeneration",
+        "Gemma4Model",
+        "Gemma4Config",
+        {"model_type": "gemma4_text"} | cases_gemma4.TEXT | cases_gemma4.INPUTS,
+        {
+            "vision_config": {
+                "model_type": "gemma4_vision",
+                "hidden_size": 8,
+                "intermediate_size": 8,
+                "num_hidden_layers": 1,
+                "num_attention_heads": 2,
+                "num_key_value_heads": 2,
+                "head_dim": 4,
+                "patch_size": 4,
+                "position_embedding_size": 16,
+            }
         },
     ),
     "mistral3": (
@@ -141,7 +163,15 @@ MODEL_TYPES = (*_FAMILIES, *_TEXTS)
 TOWERS = tuple(
     before + name
     for before in ("", "model.")
-    for name in ("vision_tower.", "visual.", "multi_modal_projector.", "image_newline")
+    for name in (
+        "vision_tower.",
+        "audio_tower.",
+        "embed_vision.",
+        "embed_audio.",
+        "visual.",
+        "multi_modal_projector.",
+        "image_newline",
+    )
 )
 
 # growing queries would make softmaxes too sharp
@@ -149,6 +179,7 @@ SMALLER = {model_type: {"q_proj.weight": 3} for model_type in ("ministral3", "mi
 
 # what is rarer, in the class with the LM head: settings of the text
 _VARIANTS = (
+    ("gemma4", "experts", cases_gemma4.TEXT | cases_gemma4.EXPERTS),
     ("mistral3", "plain", {"model_type": "mistral", "sliding_window": 7, "rope_parameters": _ROPE}),
     ("qwen2_5_vl", "windows", {"use_sliding_window": True, "sliding_window": 6, "max_window_layers": 1}),
     ("llava", "biases", {"attention_bias": True, "mlp_bias": True}),

@@ -21,6 +21,7 @@ import tempfile
 
 import cases_composites
 import cases_experts
+import cases_gemma4
 import cases_multimodal
 import cases_neighbors
 import cases_quantized
@@ -33,6 +34,7 @@ SMALLER = {
     **cases_composites.SMALLER,
     **cases_experts.SMALLER,
     **cases_recurrent.SMALLER,
+    **cases_gemma4.SMALLER,
     **cases_multimodal.SMALLER,
 }  # by shrink()
 
@@ -173,7 +175,7 @@ def build(case):
 def shrink(model, case):
     """Makes the parameters smaller that would let states grow from layer to layer, or sharpen a softmax. It stands
     apart from refill(), whose source is in the keys of all answers."""
-    for name, parameter in model.named_parameters():
+    for name, parameter in [*model.named_parameters(), *model.named_buffers()]:
         for ending, factor in SMALLER[case.model_type].items():
             if name.endswith(ending):
                 parameter.data.div_(factor)

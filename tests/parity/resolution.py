@@ -151,9 +151,12 @@ def elements(shape):
 
 
 def part_bytes(metadata):
-    """Returns the bytes of the rows of the metadata, whose keys are short and absent for default values."""
+    """Returns the bytes of the rows of the metadata, whose keys are short and absent for default values. A row of
+    several runs of layers lists [first, count] of each."""
     size = {"F32": 4, "F16": 2, "BF16": 2, "F64": 8}
-    return sum(
-        p.get("u", 1) * p["e"] * p.get("n", 1) * p.get("w", [0, 1])[1] * size[p.get("t", metadata["dtype"])]
-        for p in metadata["parts"]
-    )
+
+    def layers(part):
+        runs = part.get("i", 0)
+        return sum(count for _, count in runs) if isinstance(runs, list) else part.get("n", 1)
+
+    return sum(p.get("u", 1) * p["e"] * layers(p) * size[p.get("t", metadata["dtype"])] for p in metadata["parts"])

@@ -8,8 +8,9 @@ import json
 import struct
 
 import cases_experts
-import cases_recurrent
+import cases_gemma4
 import cases_multimodal
+import cases_recurrent
 import fixtures
 import pytest
 import torch
@@ -122,7 +123,7 @@ def test_missing_keys_have_the_defaults_of_transformers(tmp_path, case):
                 kept[part] = {
                     key: value
                     for key, value in kept[part].items()
-                    if key == "model_type" or usual[part].get(key, KeyError) != value
+                    if key == "model_type" or (usual[part] or {}).get(key, KeyError) != value
                 }
         return kept
 
@@ -192,6 +193,8 @@ def test_a_config_without_sizes_has_the_sizes_of_transformers(tmp_path, model_ty
         "dots1": {"n_routed_experts": 8, "num_experts_per_tok": 2, "n_shared_experts": 1},
         "glm4_moe": {"head_dim": 128},
         "gpt_oss": {"rope_parameters": {"rope_type": "default", "rope_theta": 150000.0}},
+        "gemma4": {"text_config": {"rope_parameters": cases_gemma4.TEXT["rope_parameters"]}},
+        "gemma4_text": {"rope_parameters": cases_gemma4.TEXT["rope_parameters"]},
         "ministral3": {"rope_parameters": cases_multimodal.YARN},
         "apertus": {"rope_parameters": {"rope_type": "default", "rope_theta": 150000.0}},
     }.get(model_type, {})
@@ -310,6 +313,7 @@ TEXT_PREFIXES = {
     "LlavaForConditionalGeneration-all": ("language_model.model.", "model.language_model."),
     "Qwen2_5_VLForConditionalGeneration-all": ("model.", "model.language_model."),
     "Gemma3Model-all": ("language_model.model.", "language_model."),
+    "Gemma4Model-all": ("language_model.", "model.language_model."),
 }
 
 

@@ -94,6 +94,8 @@ SIZES = {
     "latent_queries.width",
     "attn.value_dim",
     "attn.head_dim",
+    "mlp.width",
+    "per_layer_inputs.width",
     "pixels.channels",
     "pixels.image",
     "positions.width",

@@ -81,12 +81,14 @@ def classes_of(family):
     folders = {
         "openai_gpt": ["openai"],
         "gemma3_text": ["gemma3"],
+        "gemma4_text": ["gemma4"],
         "internlm3": ["llama"],
         "llava": ["llava", "llava_next"],
         "qwen2_vl": ["qwen2_vl", "qwen2_5_vl"],
     }.get(family, [family])
     modules = [importlib.import_module(f"transformers.models.{folder}.modeling_{folder}") for folder in folders]
-    other = {"gemma3": "gemma3_text", "gemma3_text": "gemma3"}.get(family)  # its classes are in the same modules
+    pairs = {"gemma3": "gemma3_text", "gemma4": "gemma4_text"}
+    other = (pairs | {text: whole for whole, text in pairs.items()}).get(family)  # its classes are in the same modules
     elsewhere = POLICIES[other]["architectures"] if other else {}
     found = {name: getattr(module, name) for module in modules for name in module.__all__ if name not in elsewhere}
     found = {

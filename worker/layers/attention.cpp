@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 #include <stdexcept>
 
@@ -14,12 +15,12 @@ namespace {
 /// Returns the kv heads that `rank` attends to.
 Range kv_heads_of(const policy::Attention& attention, const Partition& partition, int rank) {
   if (attention.value_dim > 0) return policy::rank_range(attention.query.weight, partition, rank);
-  return partition.range(attention.value.weight.stack, Axis::Kv, attention.kv_heads, rank);
+  return partition.range(attention.query.weight.stack, Axis::Kv, attention.kv_heads, rank, attention.layout);
 }
 
 std::optional<SharedHeads> shared_heads(const policy::Attention& attention, const Loader& loader) {
   const int ranks = loader.partition().ranks();
-  if (attention.kv_heads >= ranks || attention.value_dim > 0) return std::nullopt;
+  if (attention.kv_heads >= ranks || attention.value_dim > 0 || attention.reuses) return std::nullopt;
   std::vector<Range> rows;
   for (int rank = 0; rank < ranks; ++rank)
     rows.push_back(policy::rank_range(attention.key.weight, loader.partition(), rank));
@@ -57,7 +58,12 @@ at::Tensor SharedHeads::exchanged(const at::Tensor& columns, comm::Communicator&
 KvCache::KvCache(const policy::Stack& stack, Range layers, const Loader& loader, int64_t blocks, DType type,
                  int64_t sequences)
     : arena_(loader.device()), states_(stack, layers, loader, sequences) {
+  std::map<int64_t, size_t> place_of;  // by the layer that caches
   for (int64_t number = layers.begin; number < layers.end; ++number) {
+    const auto& reuses = stack.layers[static_cast<size_t>(number)].attention.reuses;
+    const auto [place, fresh] = place_of.emplace(reuses.value_or(number), keys_.size());
+    places_.push_back(place->second);
+    if (!fresh) continue;
     const policy::Layer& layer = stack.layers[static_cast<size_t>(number)];
     if (layer.delta_net) {
       keys_.emplace_back();
@@ -110,6 +116,8 @@ std::vector<const policy::Linear*> projections_of(const policy::Attention& atten
   if (!attention.source.empty() || attention.queries_apart) return {&attention.query};
   if (attention.values_apart) return {&attention.query, &attention.key};
   if (attention.chunks && attention.chunks->hashes) return {&attention.query, &attention.value};
+  if (attention.reuses) return {&attention.query};
+  if (attention.values_are_keys) return {&attention.query, &attention.key};
   return {&attention.query, &attention.key, &attention.value};
 }
 
@@ -129,6 +137,9 @@ Attention::Attention(const policy::Attention& attention, Loader& loader)
       head_dim_(attention.head_dim),
       value_dim_(attention.value_width()),
       shared_(shared_heads(attention, loader)),
+      values_are_keys_(attention.values_are_keys),
+      reuses_(attention.reuses),
+      reused_as_(attention.reused_as),
       crosses_(!attention.source.empty()),
       queries_apart_(attention.queries_apart),
       norms_after_rotary_(attention.norms_after_rotary),
@@ -162,6 +173,7 @@ Attention::Attention(const policy::Attention& attention, Loader& loader)
       out_(attention.out, loader) {
   if (attention.query_norm) query_norm_.emplace(*attention.query_norm, loader);
   if (attention.key_norm) key_norm_.emplace(*attention.key_norm, loader);
+  if (attention.value_norm) value_norm_.emplace(*attention.value_norm, loader);
   if (query_norm_) head_norms_.query = query_norm_->of_heads();
   if (key_norm_) head_norms_.key = key_norm_->of_heads();
   for (int rank = 0; rank < loader.partition().ranks(); ++rank) {
@@ -278,8 +290,17 @@ at::Tensor Attention::with_entities(const at::Tensor& q, const at::Tensor& k, co
       .narrow(2, 0, head_dim_);
 }
 
+/// Returns queries, keys and values side by side, values normed where ranks do not share heads: a norm is of whole
+/// heads.
 at::Tensor Attention::projected(const at::Tensor& x, const at::Tensor& values) const {
-  return values_ ? at::cat({in_(x), (*values_)(values)}, 1) : in_(x);
+  if (values_) return at::cat({in_(x), (*values_)(values)}, 1);
+  const at::Tensor all = in_(x);
+  const bool norms = value_norm_ && !shared_;
+  if (!values_are_keys_ && !norms) return all;
+  const int64_t queries = heads_ * head_dim_, keys = (all.size(1) - queries) / (values_are_keys_ ? 1 : 2);
+  at::Tensor v = all.narrow(1, values_are_keys_ ? queries : queries + keys, keys);
+  if (norms) v = (*value_norm_)(v.reshape({x.size(0), -1, value_dim_}), all.scalar_type()).reshape({x.size(0), keys});
+  return at::cat({all.narrow(1, 0, queries + keys), v}, 1);
 }
 
 /// Attends with biases that queries say for distances, in all streams of the batch.
@@ -332,6 +353,23 @@ at::Tensor grown(const at::Tensor& q, const ops::Rotation& rotation) {
 
 }  // namespace
 
+/// Attends to the keys and values of an earlier layer.
+at::Tensor Attention::reusing(const at::Tensor& x, const Batch& batch, const ops::Rotation& rotation, LayerCache cache,
+                              comm::Communicator& comm) const {
+  at::Tensor q = heads(in_(x), 0, heads_);
+  if (query_norm_ && !norms_after_rotary_) q = (*query_norm_)(q, q.scalar_type());
+  if (rotation.angles.cos.defined()) q = ops::rotate(q, rotation.angles, rotation.is_neox);
+  if (query_norm_ && norms_after_rotary_) q = (*query_norm_)(q, q.scalar_type());
+  q = grown(q, rotation);
+  const auto attend = [&] {
+    if (cache.keys) return ops::paged_attention(q, *cache.keys, *cache.values, batch.sequences, options());
+    const auto& [k, v] = batch.shared_keys->at(*reuses_);
+    return ragged(q, k.to(q.scalar_type()), v.to(q.scalar_type()), batch.sequences, options(), batch,
+                  batch.capture ? &batch.capture->attention : nullptr, comm);
+  };
+  return attend().reshape({x.size(0), heads_ * value_dim_});
+}
+
 at::Tensor Attention::self(const at::Tensor& x, const at::Tensor& values, const Batch& batch,
                            const ops::Rotation& rotation, LayerCache cache, comm::Communicator& comm) const {
   at::Tensor heads = attend(x, values, batch, rotation, cache, comm);
@@ -342,10 +380,13 @@ at::Tensor Attention::attend(const at::Tensor& x, const at::Tensor& values, cons
                              const ops::Rotation& rotation, LayerCache cache, comm::Communicator& comm) const {
   if (chunked_) return in_chunks(x, batch, comm);
   if (buckets_of_queries_) return in_buckets(x, batch, cache, comm);
+  if (reuses_) return reusing(x, batch, rotation, cache, comm);
+  const bool keeps = reused_as_ && batch.shared_keys;  // later layers read keys and values outside of a cache
   ops::AttentionOptions options = this->options();
   at::Tensor qkv = relative_ ? with_relative_content(x, batch, options) : projected(x, values);
   if (projection_norms_) qkv = (*projection_norms_)(qkv, comm);
-  if (cache.keys && !shared_ && !norms_after_rotary_) {  // keys are normed and rotated on their way into the cache
+  if (cache.keys && !shared_ && !norms_after_rotary_ &&
+      !keeps) {  // keys are normed and rotated on their way into the cache
     const at::Tensor q =
         grown(ops::rotary_write(qkv, heads_, head_norms_, rotation, batch.slots, *cache.keys, *cache.values), rotation);
     return ops::paged_attention(q, *cache.keys, *cache.values, batch.sequences, options)
@@ -365,6 +406,8 @@ at::Tensor Attention::attend(const at::Tensor& x, const at::Tensor& values, cons
     if (rotation.rotate_values) v = ops::rotate(v, rotation.angles, rotation.is_neox);
   }
   if (norms_after_rotary_) norm_heads();
+  if (value_norm_ && shared_) v = (*value_norm_)(v, v.scalar_type());
+  if (keeps) (*batch.shared_keys)[*reused_as_] = {k, v};
   q = grown(q, rotation);
   at::Tensor result;
   if (cache.keys) {

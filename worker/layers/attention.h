@@ -15,16 +15,16 @@
 namespace pm::layers {
 
 /// What the layers of one stack keep of sequences on this rank: keys and values [layers][blocks, kv_heads, 16,
-/// head_dim], and the states of recurrent layers, which have no blocks. Cross-attention uses blocks of the same pool with
-/// block tables of its own.
+/// head_dim], and the states of recurrent layers, which have no blocks. Cross-attention uses blocks of the same pool
+/// with block tables of its own. Layers that reuse keys and values have the tensors of the layer that they read; where a
+/// pipeline stage lacks it, they have a copy together.
 class KvCache {
  public:
   /// Allocates the cache of the layers [begin, end) of the stack on the loader's device, with states of `sequences`.
   /// Layers are numbered from 0 here.
   KvCache(const policy::Stack&, Range layers, const Loader&, int64_t blocks, DType, int64_t sequences);
-  size_t layers() const { return keys_.size(); }
-  at::Tensor& keys(size_t layer) { return keys_[layer]; }
-  at::Tensor& values(size_t layer) { return values_[layer]; }
+  at::Tensor& keys(size_t layer) { return keys_[places_[layer]]; }
+  at::Tensor& values(size_t layer) { return values_[places_[layer]]; }
   RecurrentStates& states() { return states_; }
   int64_t bytes() const { return arena_.bytes(); }  ///< of the blocks
   int64_t state_bytes() const { return states_.bytes(); }
@@ -33,6 +33,7 @@ class KvCache {
 
  private:
   ops::Arena arena_;
+  std::vector<size_t> places_;             ///< of each layer among the tensors
   std::vector<at::Tensor> keys_, values_;  ///< undefined for recurrent layers
   RecurrentStates states_;
 };
@@ -90,6 +91,7 @@ class Attention {
   at::Tensor with_entities(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& x,
                            const Batch&, const ops::AttentionOptions&, comm::Communicator&) const;
   at::Tensor projected(const at::Tensor& x, const at::Tensor& values) const;
+  at::Tensor reusing(const at::Tensor& x, const Batch&, const ops::Rotation&, LayerCache, comm::Communicator&) const;
   at::Tensor in_chunks(const at::Tensor& x, const Batch&, comm::Communicator&) const;
   at::Tensor in_buckets(const at::Tensor& x, const Batch&, LayerCache, comm::Communicator&) const;
   at::Tensor with_relative_content(const at::Tensor& x, const Batch&, ops::AttentionOptions&) const;
@@ -97,9 +99,11 @@ class Attention {
   ops::AttentionOptions options_;  ///< without the relative position bias and the sinks
   Weight buckets_, sinks_;
   int64_t heads_, kv_heads_, head_dim_, value_dim_;
-  std::vector<int64_t> heads_of_rank_;         ///< heads of every rank, for gathering attentions
-  std::optional<SharedHeads> shared_;          ///< set where there are fewer kv heads than ranks
-  std::optional<Norm> query_norm_, key_norm_;  ///< of each head's vector
+  std::vector<int64_t> heads_of_rank_;                      ///< heads of every rank, for gathering attentions
+  std::optional<SharedHeads> shared_;                       ///< set where there are fewer kv heads than ranks
+  std::optional<Norm> query_norm_, key_norm_, value_norm_;  ///< of each head's vector
+  bool values_are_keys_;
+  std::optional<int64_t> reuses_, reused_as_;  ///< as policy::Attention's
   ops::HeadNorms head_norms_;                  ///< the same for rotary_write
   bool crosses_, queries_apart_, norms_after_rotary_;
   std::optional<RelativeTerms> relative_;             ///< read before the block's own projections

@@ -6,6 +6,7 @@
 
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "worker/ops/bucket_attention.h"
@@ -66,6 +67,9 @@ struct RelativeRows {
   ops::RelativeIndex index;
 };
 
+/// Keys and values [tokens, kv heads, head_dim] of a step that later layers read, by the number of their layer.
+using SharedKeys = std::map<int64_t, std::pair<at::Tensor, at::Tensor>>;
+
 /// The rows of a stack. A sequence of audio has its first frames; the first `keys` of them are no padding.
 struct Batch {
   at::Tensor tokens;     ///< [tokens] int64, -1 for a target (policy::Targets); undefined for a stack of images
@@ -103,6 +107,9 @@ struct Batch {
   at::Tensor keyed;    ///< [rows, hidden]: what keys and values read where it is not what queries read: in a layer that
                        ///< pools queries only, and behind a memory; else undefined
   at::Tensor skipped;  ///< [tokens, hidden] F32: states that came to an earlier layer, for one that upsamples
+  at::Tensor layer_inputs;  ///< [tokens, layers, width] F32: policy::LayerInputs, made by the stage that has the
+                            ///< stack's input; undefined: there are none
+  SharedKeys* shared_keys = nullptr;  ///< of layers that later ones read, where these do not read a cache; null: all do
   Capture* capture = nullptr;
 
   /// Moves the tensors to another device.

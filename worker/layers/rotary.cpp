@@ -70,6 +70,14 @@ double yarn(const json& scaling, double theta, int64_t dims, std::vector<double>
   return some != 0 && all != 0 ? scale(some) / scale(all) : scale(1);
 }
 
+/// Gemma 4: a share of the frequencies over the whole head turns, the others are 0 and leave their pairs as they are.
+void proportional(const json& scaling, std::vector<double>& frequencies) {
+  const double factor = number(scaling, "factor", 1), share = number(scaling, "partial_rotary_factor", 1);
+  // transformers rounds down share x dims / 2 after multiplying by the dimensions
+  const auto turning = static_cast<size_t>(std::floor(share * static_cast<double>(2 * frequencies.size()) / 2));
+  for (size_t i = 0; i < frequencies.size(); ++i) frequencies[i] = i < turning ? frequencies[i] / factor : 0;
+}
+
 }  // namespace
 
 Rotary::Rotary(const policy::Rotary& rotary, at::Device device)
@@ -93,11 +101,13 @@ Rotary::Rotary(const policy::Rotary& rotary, at::Device device)
     llama3(rotary.scaling, frequencies);
   } else if (kind == "yarn") {
     factor_ = yarn(rotary.scaling, rotary.theta, rotary.dims, frequencies);
+  } else if (kind == "proportional") {
+    proportional(rotary.scaling, frequencies);
   } else if (kind != "default" &&
              kind != "dynamic") {  // dynamic changes nothing within the positions that config.json states
-    throw Error(
-        Reason::UnknownArchitecture,
-        "rope scaling of type \"" + kind + "\" is not served; default, linear, dynamic, llama3, longrope and yarn are");
+    throw Error(Reason::UnknownArchitecture,
+                "rope scaling of type \"" + kind +
+                    "\" is not served; default, linear, dynamic, llama3, longrope, proportional and yarn are");
   }
   frequencies_ = on_device(frequencies);
 }

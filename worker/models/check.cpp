@@ -154,6 +154,20 @@ void check_layer(const policy::Model& model, const policy::Layer& layer) {
   if (self.projection_norms &&
       (self.is_sparse() || self.relative_content || self.values_apart || self.entity_queries || self.span_convolution))
     refuse("has norms of whole projections beside a sparse pattern, relative positions by content or further heads");
+  const bool differs = self.value_norm || self.values_are_keys || self.reuses || self.layout > 0;
+  if (differs && (cross || layer.order == policy::Order::Reversible || layer.bottleneck || layer.co_attention ||
+                  self.is_sparse() || self.chunks || self.relative_content || self.content_buckets ||
+                  self.entity_queries || self.span_convolution || self.quantized || self.value_dim > 0 ||
+                  self.values_apart || self.queries_apart || (self.projection_norms && self.value_norm)))
+    refuse(
+        "has norms of values, values that are keys, keys of earlier layers or heads of several sizes beside "
+        "cross-attention, a pattern, positions by content or further heads");
+  if (self.reuses && (self.sinks || self.projection_norms || (self.rotary && self.rotary->values)))
+    refuse("has keys of earlier layers beside attention sinks, norms of whole projections or rotated values");
+  if ((layer.beside || layer.input || layer.factor) &&
+      (layer.order != policy::Order::Pre || layer.residual_normed || layer.branch || layer.bottleneck || layer.cross ||
+       layer.co_attention || layer.residual_multiplier != 1))
+    refuse("has blocks beside the MLP, inputs of layers or factors of states in layers that are not plainly pre-norm");
   if ((cross && cross->sinks) ||
       (self.sinks && (self.is_sparse() || self.chunks || self.content_buckets || self.quantized)))
     refuse("has attention sinks in cross-attention, or beside a pattern, chunks, content_buckets or integers");
@@ -327,6 +341,18 @@ void check_reversible(const policy::Model& model, const policy::Stack& stack) {
     refuse("has two residual streams before a pooler or a projection");
 }
 
+/// Checks what layers read of the tokens beside their states.
+void check_layer_inputs(const policy::Model& model, const policy::Stack& stack) {
+  const policy::Input& input = stack.input;
+  const bool tokens_alone = input.token && !input.features && !input.entities && !input.streams && !input.targets &&
+                            !input.latents && !input.quantized && stack.joins.empty() && !policy::resizes_rows(stack);
+  if (input.layer_inputs && !tokens_alone)
+    policy::refuse_architecture(model, "has inputs of layers beside rows that are not those of tokens alone");
+  for (const policy::Layer& layer : stack.layers)
+    if (layer.input && !input.layer_inputs)
+      policy::refuse_architecture(model, "has layers that read inputs which its stack does not make");
+}
+
 /// Returns whether a block of this attention is one of queries, keys and values alone.
 bool attends_alone(const policy::Attention& a) {
   return a.kv_heads == a.heads && a.mask == policy::Mask::Full && !a.is_sparse() && a.window == 0 && a.softcap == 0 &&
@@ -435,6 +461,7 @@ void Model::check(const policy::Model& model) {
     check_rows(model, stack);
     check_memory(model, stack);
     check_latents(model, stack);
+    check_layer_inputs(model, stack);
   }
   validate_heads(model);
   check_generation(model);

@@ -11,6 +11,7 @@
 #include "worker/models/requests/request_memory.h"
 #include "worker/models/requests/stream_states.h"
 #include "worker/models/requests/two_streams.h"
+#include "worker/models/stage_rows.h"
 
 namespace pm::models {
 
@@ -334,7 +335,9 @@ void Model::run_stack(size_t number, std::vector<RequestForward>& forwards, Stag
     }
     if (const auto skipped = handed.find(key_of("skipped", stack)); skipped != handed.end())
       batch.skipped = std::exchange(skipped->second, {});
+    StageRows beside(stack, *here, handed, batch);
     states = (*here)(states, batch, nullptr, cross ? &source : nullptr, with[0]->comm);
+    beside.hand_on();
     if (batch.skipped.defined()) handed[key_of("skipped", stack)] = batch.skipped;
     hand(handed, stack, here->range().begin, capture);
     if (batch.added_positions.defined()) handed[positions] = batch.added_positions;

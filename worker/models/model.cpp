@@ -10,6 +10,7 @@
 #include "worker/models/heads/heads.h"
 #include "worker/models/overlapping_steps.h"
 #include "worker/models/separators.h"
+#include "worker/models/stage_rows.h"
 
 namespace pm::models {
 
@@ -105,7 +106,9 @@ void Model::step(StepRows& rows, layers::KvCache* cache, StageState& handed, com
   const Stack* here = stack(generating.name);
   if (!here) return;
   at::Tensor& states = handed[generating.name];
+  StageRows beside(generating, *here, handed, rows.batch);
   states = (*here)(states, rows.batch, cache, crosses ? &rows.cross : nullptr, comm);
+  beside.hand_on();
   if (rows.batch.streams == 0 || !here->ends()) return;
   const int64_t tokens = rows.batch.tokens.size(0);
   states = states.narrow(0, language_model(policy_)->streams ? tokens : 0, tokens);

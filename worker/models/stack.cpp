@@ -48,8 +48,14 @@ std::vector<Stack::Feed> Stack::feeds_of(const std::vector<policy::Mlp>& mlps, l
   return feeds;
 }
 
-Stack::Layer::Layer(const policy::Layer& layer, layers::ActivationTypes activations, layers::Loader& loader,
-                    layers::RotaryTable& rotaries)
+Stack::Beside::Beside(const policy::BesideMlp& beside, layers::Loader& loader)
+    : first_norm(optionally<layers::Norm>(beside.first_norm, loader)),
+      norm(optionally<layers::Norm>(beside.mlp.norm, loader)),
+      mlp(beside.mlp, loader),
+      post_norm(optionally<layers::Norm>(beside.mlp.post_norm, loader)) {}
+
+Stack::Layer::Layer(const policy::Layer& layer, int64_t own, layers::ActivationTypes activations,
+                    layers::Loader& loader, layers::RotaryTable& rotaries)
     : types(activations),
       order(layer.order),
       residual_normed(layer.residual_normed),
@@ -68,6 +74,10 @@ Stack::Layer::Layer(const policy::Layer& layer, layers::ActivationTypes activati
                         : std::nullopt),
       stacked(feeds_of(layer.stacked, loader)),
       mlp(layer.mlp, loader),
+      beside(optionally<Beside>(layer.beside, loader)),
+      input(optionally<layers::LayerInput>(layer.input, loader)),
+      factor(layer.factor ? loader.load(*layer.factor).to(at::kFloat).reshape({}) : at::Tensor()),
+      number(own),
       output_bottleneck(optionally<layers::OutputBottleneck>(layer.bottleneck, loader)),
       branch(optionally<layers::ConvolutionBranch>(layer.branch, loader)) {}
 
@@ -78,6 +88,16 @@ at::Tensor Stack::Layer::mixed(const at::Tensor& x, const at::Tensor& values, co
   if (!delta_net) return attention->self(x, values, batch, rotation, cache, comm);
   if (batch.capture && batch.capture->attentions) batch.capture->attention.emplace_back();  // there are none
   return (*delta_net)(x, batch, cache.state);
+}
+
+/// Returns what the last feed-forward block makes of the normed state, and the block beside it of the state.
+at::Tensor Stack::Layer::fed_forward(const at::Tensor& normed_state, layers::Residual& state,
+                                     comm::Communicator& comm) const {
+  const at::Tensor made = mlp(normed_state, comm, types.residual, state.sum());
+  if (!beside) return made;
+  const at::Tensor read = beside->norm ? (*beside->norm)(state.sum(), types.product) : state.sum().to(types.product),
+                   other = beside->mlp(read, comm, types.residual, state.sum());
+  return normed(beside->first_norm, made, types.residual) + normed(beside->post_norm, other, types.residual);
 }
 
 /// Computes x + attn(norm(x)) + mlp(norm'(x)); one all-reduce adds both partial sums.
@@ -98,10 +118,10 @@ void Stack::Layer::operator()(layers::Residual& state, const layers::Batch& batc
                               layers::LayerCache cache, const layers::Source* source, comm::Communicator& comm) const {
   if (order == policy::Order::Parallel) return parallel(state, batch, rotation, cache, comm);
   // norms make new tensors: this one stays
-  const at::Tensor input = branch || input_bottleneck ? state.sum() : at::Tensor();
+  const at::Tensor before = branch || input_bottleneck ? state.sum() : at::Tensor();
   layers::InputBottleneck::States inside;
   if (input_bottleneck) {
-    inside = (*input_bottleneck)(input.to(at::kFloat), comm);
+    inside = (*input_bottleneck)(before.to(at::kFloat), comm);
     for (at::Tensor* read : {&inside.attended, &inside.values}) *read = read->to(types.product);
     state = layers::Residual(inside.narrow.to(types.residual));
   }
@@ -130,13 +150,18 @@ void Stack::Layer::operator()(layers::Residual& state, const layers::Batch& batc
     });
   for (const Feed& feed : stacked)
     block(feed.norm, none, [&](const at::Tensor& y) { return feed.mlp(y, comm, types.residual); });
-  block(mlp_norm, mlp_post_norm, [&](const at::Tensor& y) { return mlp(y, comm, types.residual); });
+  block(mlp_norm, mlp_post_norm, [&](const at::Tensor& y) { return fed_forward(y, state, comm); });
+  if (input) {
+    const at::Tensor own = batch.layer_inputs.select(1, this->number);
+    state.add((*input)(state.sum(), own, types.residual));
+  }
+  if (factor.defined()) state = layers::Residual(state.sum() * factor);
   if (output_bottleneck) {
-    const at::Tensor wide = (*output_bottleneck)(state.sum().to(at::kFloat), input.to(at::kFloat), comm);
+    const at::Tensor wide = (*output_bottleneck)(state.sum().to(at::kFloat), before.to(at::kFloat), comm);
     state = layers::Residual(wide.to(types.residual));
   }
   if (branch) {
-    const at::Tensor sum = (*branch)(input.to(at::kFloat), state.sum().to(at::kFloat), batch, comm);
+    const at::Tensor sum = (*branch)(before.to(at::kFloat), state.sum().to(at::kFloat), batch, comm);
     state = layers::Residual(sum.to(types.residual));
   }
 }
@@ -159,6 +184,7 @@ Stack::Stack(const policy::Stack& stack, Range layers, layers::Loader& loader)
     quantized_input_.emplace(stack.input, loader);
   else if (range_.begin == 0 && stack.joins.empty())
     input_.emplace(stack, loader);
+  if (input_ && stack.input.layer_inputs) layer_inputs_.emplace(*stack.input.layer_inputs, loader);
   if (input_ && stack.input.latents) latents_.emplace(*stack.input.latents, types_, loader);
   if (range_.size() > 0) {
     const auto& content = stack.layers[static_cast<size_t>(range_.begin)].attention.relative_content;
@@ -178,7 +204,7 @@ Stack::Stack(const policy::Stack& stack, Range layers, layers::Loader& loader)
     else if (layer.co_attention)
       two_streams_.emplace_back(layer, types_, loader);
     else
-      layers_.emplace_back(layer, types_, loader, rotaries_);
+      layers_.emplace_back(layer, number, types_, loader, rotaries_);
   }
   if (!ends_) return;
   if (stack.output.queries) queries_.emplace(*stack.output.queries, types_, loader);
@@ -278,6 +304,25 @@ at::Tensor Stack::run_reversible(const at::Tensor& x, const layers::Batch& batch
   return at::cat({first.sum(), second.sum()}, 1);
 }
 
+/// Returns whether a layer of a later stage reads the keys and values of this one.
+bool Stack::is_read_later(int64_t layer) const {
+  return std::any_of(policy_.layers.begin() + range_.end, policy_.layers.end(),
+                     [&](const policy::Layer& later) { return later.attention.reuses == layer; });
+}
+
+/// Writes keys and values that an earlier stage made to the copies that layers of this one read.
+void Stack::take_shared_keys(const layers::Batch& batch, layers::KvCache* cache) const {
+  for (const auto& [source, made] : *batch.shared_keys) {
+    for (int64_t number = range_.begin; number < range_.end; ++number) {
+      if (policy_.layers[static_cast<size_t>(number)].attention.reuses != source) continue;
+      const auto layer = static_cast<size_t>(number - range_.begin);
+      ops::write_kv(made.first.to(types_.product), made.second.to(types_.product), batch.slots, cache->keys(layer),
+                    cache->values(layer));
+      break;  // the others have the same tensors
+    }
+  }
+}
+
 at::Tensor Stack::operator()(at::Tensor x, layers::Batch& batch, layers::KvCache* cache, layers::Source* source,
                              comm::Communicator& comm) const {
   const bool keeps = batch.capture && batch.capture->hidden_states && reversible_.empty();
@@ -287,6 +332,7 @@ at::Tensor Stack::operator()(at::Tensor x, layers::Batch& batch, layers::KvCache
     x = (*input_)(batch, comm);
     batch.added_positions = input_->added_positions(batch, comm);
   }
+  if (layer_inputs_) batch.layer_inputs = (*layer_inputs_)(batch.tokens, x, comm);
   const std::vector<ops::SequenceSpan> of_input = batch.sequences.spans;
   if (policy_.input.latents) {
     const at::Device device = x.device();
@@ -317,6 +363,9 @@ at::Tensor Stack::operator()(at::Tensor x, layers::Batch& batch, layers::KvCache
   }
   if (!reversible_.empty()) x = run_reversible(x.to(types_.residual), batch, cache, comm);
   layers::Residual state(std::exchange(x, {}).to(types_.residual));
+  layers::SharedKeys within;  // of a forward pass without a cache
+  if (policy::shares_keys(policy_) && !batch.shared_keys && !cache) batch.shared_keys = &within;
+  if (batch.shared_keys && cache) take_shared_keys(batch, cache);
   for (size_t layer = 0; layer < layers_.size(); ++layer) {
     if (keeps) keep(state.sum());
     if (resizes_) {
@@ -346,6 +395,10 @@ at::Tensor Stack::operator()(at::Tensor x, layers::Batch& batch, layers::KvCache
   }
   batch.added_positions = positions;
   batch.keyed.reset();
+  if (batch.shared_keys == &within)
+    batch.shared_keys = nullptr;
+  else if (batch.shared_keys)
+    std::erase_if(*batch.shared_keys, [&](const auto& entry) { return !is_read_later(entry.first); });
   if (!ends_) return state.sum().to(at::kFloat);
   if (raw_states_ && keeps) keep(state.sum());
   x = state.normed(norm_, at::kFloat);

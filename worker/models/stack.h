@@ -13,6 +13,7 @@
 #include "worker/layers/input.h"
 #include "worker/layers/layers.h"
 #include "worker/layers/patterns/cross_block.h"
+#include "worker/layers/per_layer_inputs.h"
 #include "worker/layers/quantized/quantized_layer.h"
 #include "worker/layers/recurrent/delta_net.h"
 #include "worker/layers/rotary.h"
@@ -62,6 +63,13 @@ class Stack {
     layers::Mlp mlp;
     std::optional<layers::Norm> norm;
   };
+  /// A feed-forward block that reads the same residual as the layer's last one.
+  struct Beside {
+    std::optional<layers::Norm> first_norm, norm;
+    layers::Mlp mlp;
+    std::optional<layers::Norm> post_norm;
+    Beside(const policy::BesideMlp&, layers::Loader&);
+  };
   static std::vector<Feed> feeds_of(const std::vector<policy::Mlp>&, layers::Loader&);
   /// The parts stand in the order in which a forward pass uses their weights.
   struct Layer {
@@ -77,14 +85,19 @@ class Stack {
     std::optional<Cross> cross;
     std::vector<Feed> stacked;
     layers::Mlp mlp;
+    std::optional<Beside> beside;
+    std::optional<layers::LayerInput> input;
+    at::Tensor factor;  ///< of the states that leave the layer, one number in F32; undefined: none
+    int64_t number;     ///< in the stack
     std::optional<layers::OutputBottleneck> output_bottleneck;
     std::optional<layers::ConvolutionBranch> branch;
-    Layer(const policy::Layer&, layers::ActivationTypes, layers::Loader&, layers::RotaryTable&);
+    Layer(const policy::Layer&, int64_t number, layers::ActivationTypes, layers::Loader&, layers::RotaryTable&);
     void operator()(layers::Residual& state, const layers::Batch&, const ops::Rotation&, layers::LayerCache,
                     const layers::Source*, comm::Communicator&) const;
     const layers::RowLinear& out() const { return delta_net ? delta_net->out() : attention->out(); }
     at::Tensor mixed(const at::Tensor& x, const at::Tensor& values, const layers::Batch&, const ops::Rotation&,
                      layers::LayerCache, comm::Communicator&) const;
+    at::Tensor fed_forward(const at::Tensor& normed, layers::Residual& state, comm::Communicator&) const;
     void parallel(layers::Residual& state, const layers::Batch&, const ops::Rotation&, layers::LayerCache,
                   comm::Communicator&) const;
     /// Returns what keys and values read of a memory and the state that comes to the layer.
@@ -95,6 +108,8 @@ class Stack {
     layers::PooledRows tokens, here;
   };
   Rows rows_at_begin(const layers::Batch&) const;
+  bool is_read_later(int64_t layer) const;
+  void take_shared_keys(const layers::Batch&, layers::KvCache*) const;
   void resize(size_t layer, Rows&, layers::Residual& state, layers::Batch&, comm::Communicator&) const;
   void set_rows(const layers::PooledRows& queries, const layers::PooledRows& keys, layers::Batch&, at::Device,
                 comm::Communicator&) const;
@@ -104,6 +119,7 @@ class Stack {
   layers::ActivationTypes types_;
   std::optional<layers::Input> input_;
   std::optional<layers::QuantizedInput> quantized_input_;  ///< instead of input_
+  std::optional<layers::LayerInputs> layer_inputs_;
   std::optional<layers::Latents> latents_;
   layers::RotaryTable rotaries_;
   std::optional<layers::RelativeTable> relative_;  ///< of all layers

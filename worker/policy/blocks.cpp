@@ -142,7 +142,10 @@ std::optional<Norm> Builder::norm(const Context& context, const Node* section, c
 std::optional<Norm> Builder::norm(const Context& context, const Node* section, const Scope& scope, ParamRequest request,
                                   std::string_view key) {
   const std::optional<Binding> row = binder_.binding(option(section, key), scope.variables);
-  if (!row || !row->names()) return std::nullopt;
+  const Node* weighs = row ? row->option("weight") : nullptr;
+  const bool has_weight = !weighs || evaluate_bool(*weighs, scope.variables);
+  if (weighs && has_weight && !row->names()) refuse_policy(*row->node, "a norm with a weight needs \"from\"");
+  if (!row || (has_weight && !row->names())) return std::nullopt;
   Norm norm;
   const Node* kind = first_of({row->option("kind"), option(context.layer, "norm")});
   const std::string word = kind ? parse_keyword(*kind, scope.variables, norm_words) : "layer";
@@ -156,6 +159,7 @@ std::optional<Norm> Builder::norm(const Context& context, const Node* section, c
                 option(policy_.get("let"), "eps")});
   if (eps) norm.eps = evaluate_number(*eps, scope.variables);
   if (eps) expect(norm.eps >= 0, *eps, "eps", norm.eps, "no negative number");
+  if (!has_weight) return norm;
   norm.weight = binder_.bind(request, binder_.names(*row->names(), scope, ".weight"), *row, scope);
   const Node* biased = row->option("bias");
   const bool named = biased && (biased->is_list() || biased->text.starts_with('='));
@@ -302,9 +306,9 @@ void Builder::projections(const Context& context, const Node& section, const Sco
       one("q", ".query", Role::QueryWeight, Role::QueryBias, a.heads, query, a.query);
     if (section.get("kv")) {
       fused_keys_and_values(context, section, scope, path, source_width, a);
-    } else {
+    } else if (!a.reuses) {
       one("k", ".key", Role::KeyWeight, Role::KeyBias, a.kv_heads, source_width, a.key);
-      one("v", ".value", Role::ValueWeight, Role::ValueBias, a.kv_heads, value, a.value);
+      if (!a.values_are_keys) one("v", ".value", Role::ValueWeight, Role::ValueBias, a.kv_heads, value, a.value);
     }
   }
   const ParamRequest request{.role = Role::OutWeight,
@@ -430,6 +434,11 @@ Attention Builder::attention(const Context& context, const Node& section, const 
   a.norm = norm(context, &section, scope, path + ".norm", context.sizes.hidden);
   a.post_norm = norm(context, &section, scope, path + ".post_norm", context.sizes.hidden, "post_norm");
   a.span_convolution = span_convolution(context, section, scope, path, a);
+  if (const Node* same = section.get("values_are_keys")) a.values_are_keys = evaluate_bool(*same, scope.variables);
+  a.reuses = reused_layer(section, scope);
+  if ((a.values_are_keys || a.reuses) && (section.get("qkv") || section.get("kv")))
+    refuse_policy(section,
+                  "\"values_are_keys\" and \"reuses\" are of queries, keys and values in tensors of their own");
   projections(context, section, scope, path, source_width, a);
   a.entity_queries = entity_queries(context, section, scope, path, a);
   a.pattern = pattern(context, section, scope, path, a);
@@ -437,8 +446,9 @@ Attention Builder::attention(const Context& context, const Node& section, const 
   a.projection_norms = projection_norms(context, section, scope, path, a);
   if (!a.projection_norms) {
     a.query_norm = norm(context, &section, scope, path + ".query_norm", a.head_dim, "query_norm");
-    a.key_norm = norm(context, &section, scope, path + ".key_norm", a.head_dim, "key_norm");
+    if (!a.reuses) a.key_norm = norm(context, &section, scope, path + ".key_norm", a.head_dim, "key_norm");
   }
+  if (!a.reuses) a.value_norm = norm(context, &section, scope, path + ".value_norm", a.value_width(), "value_norm");
   if (const Node* after = section.get("norms_after_rotary"))
     a.norms_after_rotary = evaluate_bool(*after, scope.variables);
   if (a.norms_after_rotary && a.projection_norms)

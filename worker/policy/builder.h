@@ -160,6 +160,7 @@ class Builder {
   GatedMlp gated_block(const Context&, const Node& section, const Scope&, const std::string& path, Activation);
   /// Builds the experts of a layer. Returns nothing where it has none.
   std::optional<Experts> experts(const Context&, const Node& mlp, const Scope&, const std::string& path, Activation);
+  std::optional<BesideMlp> beside_mlp(const Context&, int64_t number, const std::string& path);
   std::vector<Mlp> stacked_mlp(const Context&, int64_t number, const std::string& path);
   std::optional<ProjectionNorms> projection_norms(const Context&, const Node& section, const Scope&,
                                                   const std::string& path, const Attention&);
@@ -241,6 +242,12 @@ class Builder {
   // layer/rotary.cpp
   std::optional<Rotary> rotary(const Context&, const Node& section, const Scope&, const Attention&);
   std::optional<LongRope> long_rope(const Context&, const Node& rotary, const Scope&, const Rotary&) const;
+  // layer/layouts.cpp
+  std::optional<int64_t> reused_layer(const Node& attention, const Scope&) const;
+  static void set_layouts(const Node& section, Stack&);
+  // input/layer_inputs.cpp
+  std::optional<LayerInputs> layer_inputs(const Context&, const Node& input, const Scope&, const std::string& path);
+  std::optional<LayerInput> layer_input(const Context&, const Scope&, const std::string& path);
   std::optional<Norm> norm(const Context&, const Node* section, const Scope&, const std::string& path, int64_t width,
                            std::string_view key = "norm");
   std::optional<Norm> norm(const Context&, const Node* section, const Scope&, ParamRequest weight,

@@ -14,6 +14,7 @@ namespace {
 
 constexpr int deepest_let = 40;
 constexpr size_t longest_list = 100000;
+constexpr size_t longest_number = 10;  // digits of a key that is a number
 
 [[noreturn]] void fail(const std::string& message) { throw ExpressionError(message); }
 
@@ -140,8 +141,16 @@ class Evaluator {
     missing_ = key;
     return nullptr;
   }
+  /// Returns the member whose key is the number. transformers pads such keys with zeros to one length ("05").
+  json numbered(const json& object, int64_t index) {
+    const std::string digits = std::to_string(index);
+    for (std::string key = digits; key.size() <= longest_number; key.insert(0, "0"))
+      if (object.contains(key)) return member(object, key);
+    return member(object, digits);
+  }
   json element(const json& list, const json& index) {
     if (list.is_null() || list.is_number()) return list;  // a number stands for a list that has it everywhere
+    if (list.is_object() && index.is_number_integer()) return numbered(list, index.get<int64_t>());
     if (!list.is_array() || !index.is_number_integer())
       fail("[] of " + shown(list) + " at " + shown(index) + ", expected a list and a whole number");
     const int64_t at = index.get<int64_t>();

@@ -63,9 +63,9 @@ std::map<std::string, std::vector<Use>> find_uses(const std::vector<PlacedParam>
   return uses;
 }
 
-/// The properties that two parameters of one part share: axis, units, type, keep, who else reads them, and how many of
-/// the experts a token reads.
-using Kind = std::tuple<Axis, int64_t, DType, bool, std::vector<Use>, RoutedShare>;
+/// The properties that two parameters of one part share: axis, units, type, keep, who else reads them, how many of the
+/// experts a token reads, and the layout of heads.
+using Kind = std::tuple<Axis, int64_t, DType, bool, std::vector<Use>, RoutedShare, int>;
 
 /// The elements per unit at one place, and how many of them int8 may hold.
 struct Amount {
@@ -86,6 +86,16 @@ struct Amount {
   }
 };
 
+/// Puts parts that differ in their layers alone beside each other, for JSON writes these as one.
+void gather_equal(std::vector<Part>::iterator begin, std::vector<Part>::iterator end) {
+  for (; begin != end; ++begin) {
+    const auto is_like = [first = *begin](const Part& part) {
+      return part.elements_per_unit == first.elements_per_unit && part.quantised == first.quantised;
+    };
+    begin = std::stable_partition(begin, end, is_like) - 1;
+  }
+}
+
 /// Returns the parts of one stack. Neighboring layers with equal amounts are merged into one part.
 std::vector<Part> parts_of(const std::string& stack, const std::vector<PlacedParam>& all,
                            const std::map<std::string, std::vector<Use>>& uses) {
@@ -96,35 +106,61 @@ std::vector<Part> parts_of(const std::string& stack, const std::vector<PlacedPar
     const int64_t units = rule.axis == Axis::None ? 1 : param->units;
     const auto also = uses.find(param->path);
     const std::vector<Use> others = also == uses.end() ? std::vector<Use>{} : also->second;
-    table[{rule.axis, units, param->dtype, param->keep, others, param->routed}][place].add(*param, rule, units);
+    const bool by_heads = rule.axis == Axis::Heads || rule.axis == Axis::Kv || rule.axis == Axis::KvRows;
+    table[{rule.axis, units, param->dtype, param->keep, others, param->routed, by_heads ? param->layout : 0}][place]
+        .add(*param, rule, units);
   }
   std::vector<Part> parts;
   for (const auto& [kind, places] : table) {
-    const auto& [axis, units, dtype, keep, also, routed] = kind;
-    const size_t begin = parts.size();
+    const auto& [axis, units, dtype, keep, also, routed, layout] = kind;
     bool open = false;  // the last part may grow
+    const auto before = static_cast<std::ptrdiff_t>(parts.size());
     for (const auto& [place, amount] : places) {
       Part* last = open ? &parts.back() : nullptr;
       if (last && also.empty() && place >= 0 && last->first >= 0 && last->first + last->count == place &&
           Amount{last->elements_per_unit, last->quantised} == amount)
         ++last->count;
       else
-        parts.push_back({stack, place, 1, axis, units, amount.elements, dtype, keep, also, amount.quantised, routed});
+        parts.push_back(
+            {stack, place, 1, axis, units, amount.elements, dtype, keep, also, amount.quantised, routed, layout});
       open = true;
     }
-    // parts that are alike but for their layers stand together, so that the metadata are short (to_json)
-    std::vector<Amount> amounts;
-    const auto order = [&](const Part& part) {
-      const Amount amount{part.elements_per_unit, part.quantised};
-      const auto found = std::find(amounts.begin(), amounts.end(), amount);
-      if (found == amounts.end()) amounts.push_back(amount);
-      return std::find(amounts.begin(), amounts.end(), amount) - amounts.begin();
-    };
-    for (size_t i = begin; i < parts.size(); ++i) order(parts[i]);
-    std::stable_sort(parts.begin() + static_cast<std::ptrdiff_t>(begin), parts.end(),
-                     [&](const Part& a, const Part& b) { return order(a) < order(b); });
+    gather_equal(parts.begin() + before, parts.end());
   }
   return parts;
+}
+
+std::vector<LayerRun> runs_of(const std::set<int>& layers) {
+  std::vector<Use> uses;
+  append_runs("", layers, uses);
+  std::vector<LayerRun> runs;
+  for (const Use& use : uses) runs.push_back({use.first, use.count, use.every});
+  return runs;
+}
+
+/// Sets the layouts of heads beside the first layer's, and which layers cache keys and values.
+void set_layouts(const Stack& stack, StackMetadata& metadata) {
+  std::vector<std::set<int>> caching;
+  std::map<int, std::set<int>> readers;  // by the layer that they read
+  for (size_t number = 0; number < stack.layers.size(); ++number) {
+    const Attention& attention = stack.layers[number].attention;
+    const auto layout = static_cast<size_t>(attention.layout);
+    if (layout > metadata.layouts.size()) {
+      metadata.layouts.resize(layout);
+      caching.resize(layout);
+    }
+    if (layout > 0) {
+      HeadLayout& made = metadata.layouts[layout - 1];
+      made = {attention.heads, attention.kv_heads, attention.head_dim, {}};
+    }
+    if (attention.reuses)
+      readers[static_cast<int>(*attention.reuses)].insert(static_cast<int>(number));
+    else if (layout > 0)
+      caching[layout - 1].insert(static_cast<int>(number));
+  }
+  for (size_t i = 0; i < caching.size(); ++i) metadata.layouts[i].layers = runs_of(caching[i]);
+  for (const auto& [source, layers] : readers)
+    metadata.reuses.push_back({source, stack.layers[static_cast<size_t>(source)].attention.layout, runs_of(layers)});
 }
 
 Recurrence recurrence(const Stack& stack) {
@@ -137,7 +173,7 @@ Recurrence recurrence(const Stack& stack) {
     else
       attending.insert(static_cast<int>(number));
   }
-  if (made.units > 0) append_runs(stack.name, attending, made.attending);
+  if (made.units > 0) made.attending = runs_of(attending);
   return made;
 }
 
@@ -153,13 +189,16 @@ StackMetadata model_metadata(const Stack& stack) {
   metadata.kv_heads = layer.attention.kv_heads;
   metadata.head_dim = std::max(layer.attention.head_dim, layer.attention.value_width());
   metadata.recurrence = recurrence(stack);
-  for (const Layer& one : stack.layers) metadata.ffn = std::max(metadata.ffn, one.mlp.width());
+  for (const Layer& one : stack.layers)
+    metadata.ffn = std::max({metadata.ffn, one.mlp.width(), one.beside ? one.beside->mlp.width() : 0});
   metadata.causal = layer.attention.mask == Mask::Causal;
   metadata.cross = layer.cross.has_value();
   metadata.memory = stack.memory ? stack.memory->length : 0;
   metadata.exchanges = static_cast<int64_t>(layer.stacked.size()) + (layer.bottleneck ? 2 : 0) +
                        (layer.attention.span_convolution ? 1 : 0) + (layer.attention.projection_norms ? 1 : 0) +
-                       (layer.co_attention ? 1 : 0);
+                       (layer.co_attention ? 1 : 0) + (layer.beside ? 1 : 0);
+  if (stack.input.layer_inputs) metadata.layer_inputs = stack.input.layer_inputs->width;
+  set_layouts(stack, metadata);
   for (const Layer& one : stack.layers) {
     if (const auto* window = std::get_if<SlidingWindow>(&one.attention.pattern))
       metadata.query_block = std::max(metadata.query_block, sliding_query_block(window->size / 2));

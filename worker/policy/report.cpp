@@ -55,9 +55,11 @@ std::string inspect_report(const Model& model) {
       << mib(metadata.checkpoint_bytes) << " mostly " << name_of(metadata.dtype) << "\n";
   for (const StackMetadata& stack : metadata.stacks) {
     out << "stack " << stack.name << ": " << stack.layers << " layers, hidden " << stack.hidden << ", heads "
-        << stack.heads << " (kv " << stack.kv_heads << ") x " << stack.head_dim << ", ffn " << stack.ffn
-        << ", vocabulary " << stack.vocab << ", positions " << stack.positions << (stack.causal ? ", causal" : "")
-        << (stack.cross ? ", cross-attention" : "") << "\n";
+        << stack.heads << " (kv " << stack.kv_heads << ") x " << stack.head_dim;
+    for (const HeadLayout& layout : stack.layouts)
+      out << " or " << layout.heads << " (kv " << layout.kv_heads << ") x " << layout.head_dim;
+    out << ", ffn " << stack.ffn << ", vocabulary " << stack.vocab << ", positions " << stack.positions
+        << (stack.causal ? ", causal" : "") << (stack.cross ? ", cross-attention" : "") << "\n";
   }
   out << std::left << std::setw(10) << "stack" << std::setw(10) << "layers" << std::setw(16) << "sharded by"
       << std::setw(7) << "type" << std::right << std::setw(16) << "bytes" << "\n";

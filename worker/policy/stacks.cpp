@@ -18,8 +18,8 @@ constexpr int64_t most_columns = 64;
 
 [[noreturn]] void unreadable(const std::string& message) { throw Error(Reason::ModelUnreadable, message); }
 
-/// Refuses an attention whose heads are grouped otherwise than in the stack's first layer: the planner's metadata has
-/// one head size and one group size per stack.
+/// Refuses further attention of a layer whose heads are grouped otherwise than in the stack's first layer: it is
+/// partitioned as that one is.
 void expect_alike(const Node& section, const Attention& first, const Attention& other) {
   const int64_t wanted = first.heads / first.kv_heads, found = other.heads / other.kv_heads;
   if (other.head_dim == first.head_dim && found == wanted) return;
@@ -330,6 +330,7 @@ Input Builder::input(const Context& context, const Node& section, const std::str
   input.norm =
       norm(context, &section, scope, path + "norm", input.norm_projected ? sizes.hidden : input_width(context, input));
   input.latents = latents(context, section, scope, path + "latents");
+  input.layer_inputs = layer_inputs(context, section, scope, path + "layer_inputs");
   input.quantized = quantized_input(section, scope, path + "quantized");
   return input;
 }
@@ -383,12 +384,12 @@ std::optional<Stack> Builder::stack(const std::string& name, const Node& section
   if (const Node* node = section.get("input")) stack.input = input(context, *node, path);
   for (int64_t l = 0; l < context.sizes.layers; ++l) {
     const Layer& made = stack.layers.emplace_back(layer(context, l, path + "layers." + std::to_string(l)));
-    expect_alike(section, stack.layers.front().attention, made.attention);
     if (made.cross) expect_alike(section, stack.layers.front().attention, *made.cross);
     if (!made.co_attention) continue;
     expect_alike(section, stack.layers.front().attention, made.co_attention->across);
     expect_alike(section, stack.layers.front().attention, made.co_attention->attention);
   }
+  set_layouts(section, stack);
   add_positions(stack);
   stack.memory = memory(context);
   set_queries_apart(stack);

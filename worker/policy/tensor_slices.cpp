@@ -202,7 +202,7 @@ int64_t scale_group(const Param& param) {
 Range rank_range(const Param& param, const Partition& partition, int rank) {
   const ShardingRule rule = sharding_rule(param.role);
   if (rule.axis == Axis::None) return {0, param.units};
-  return partition.range(rule.axis == Axis::Vocab ? "" : param.stack, rule.axis, param.units, rank);
+  return partition.range(rule.axis == Axis::Vocab ? "" : param.stack, rule.axis, param.units, rank, param.layout);
 }
 
 }  // namespace pm::policy

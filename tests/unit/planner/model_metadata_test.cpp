@@ -41,6 +41,53 @@ TEST(ModelMetadata, SurviveTheRoundTrip) {
   EXPECT_EQ(metadata_from_json(nlohmann::json::parse(to_json(metadata).dump())), metadata);
 }
 
+/// A stack whose every sixth layer has wider heads, and whose last layers reuse keys.
+ModelMetadata with_layouts(int layers) {
+  ModelMetadata metadata = test::gpt_neo_2_7b();
+  metadata.stacks = {{"decoder", layers, 2560, 32, 16, 256, 10240, 50257, 2048, true}};
+  metadata.parts.clear();
+  StackMetadata& stack = metadata.stacks[0];
+  stack.layouts = {{32, 4, 512, {{5, layers / 6 - 1, 6}}}};
+  stack.reuses = {{layers - 7, 1, {{layers - 1, 1, 1}}}};
+  stack.layer_inputs = 256;
+  for (int first = 0; first < layers; first += 6)
+    metadata.parts.push_back({"decoder", first, 5, Axis::Heads, 32, 1'000'000, DType::F16, false});
+  for (int first = 5; first < layers; first += 6) {
+    metadata.parts.push_back({"decoder", first, 1, Axis::Heads, 32, 2'000'000, DType::F16, false});
+    metadata.parts.back().layout = 1;
+  }
+  return metadata;
+}
+
+TEST(ModelMetadata, OfLayersThatDifferInTurnSurviveTheRoundTripAndAreShort) {
+  const ModelMetadata metadata = with_layouts(60);
+  const nlohmann::json value = to_json(metadata);
+  EXPECT_EQ(value.at("parts").size(), 2U);
+  EXPECT_EQ(value.at("parts")[1].at("i")[9], nlohmann::json::array({59, 1}));
+  EXPECT_EQ(metadata_from_json(nlohmann::json::parse(value.dump())), metadata);
+  EXPECT_EQ(cached_layers(metadata.stacks[0], 0), 50);
+  EXPECT_EQ(cached_layers(metadata.stacks[0], 1), 9);
+}
+
+TEST(ModelMetadata, OfLayoutsThatDoNotFitTheStackAreRefusedByName) {
+  const auto with = [](const char* key, const nlohmann::json& value) {
+    nlohmann::json whole = to_json(with_layouts(12));
+    whole["stacks"][0][key] = value;
+    return refusal(whole);
+  };
+  EXPECT_NE(with("g", {{32, 5, 512, nlohmann::json::array()}}).find("a divisor of the 32 heads"), std::string::npos);
+  EXPECT_NE(with("g", {{32, 4, 512, {{5, 2, 7}}}}).find("layers of the stack"), std::string::npos);
+  EXPECT_NE(with("w", {{3, 2, {{11, 1, 1}}}}).find("stacks[0].w"), std::string::npos);
+  EXPECT_NE(with("w", {{3, 1, {{0, 12, 1}}}}).find("at most the 12 of the stack"), std::string::npos);
+  nlohmann::json whole = to_json(with_layouts(12));
+  nlohmann::json plain = whole;
+  plain["stacks"][0].erase("g");
+  plain["stacks"][0].erase("w");
+  EXPECT_NE(refusal(plain).find("the number of a layout"), std::string::npos) << refusal(plain);
+  whole["parts"][0]["i"] = {{0, 5, 1}};
+  EXPECT_NE(refusal(whole).find("[first layer, count]"), std::string::npos) << refusal(whole);
+}
+
 TEST(ModelMetadata, OfSixtyDifferentRowsFitATerminationMessage) {
   ModelMetadata metadata = test::gpt_neo_2_7b();
   metadata.parts.clear();

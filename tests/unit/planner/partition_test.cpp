@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "models.h"
+#include "planner/plan.h"
 
 namespace pm {
 namespace {
@@ -54,6 +55,26 @@ TEST(Partition, GptNeoMeetsThePublishedTargetsAtTwoThreeFourAndEight) {
   EXPECT_LE(fullest(metadata, 3, DType::F16), 1694);  // target 1,725
   EXPECT_LE(fullest(metadata, 4, DType::F16), 1272.6);
   EXPECT_LE(fullest(metadata, 8, DType::F16), 642.5);  // target 690; heads are 3 and 2, FFN columns balance them
+}
+
+TEST(Partition, LayersOfUnlikeHeadsArePartitionedAlone) {
+  ModelMetadata metadata = test::decoder({.layers = 6, .heads = 16, .kv_heads = 8, .head_dim = 8, .qkv_bias = false});
+  metadata.stacks[0].layouts = {{16, 2, 32, {{5, 1, 1}}}};
+  metadata.parts.push_back({"decoder", 5, 1, Axis::KvRows, 64, 10, DType::F32, false});  // 8 x 8 rows, as the others
+  metadata.parts.back().layout = 1;
+  const Partition partition = make_partition(metadata, 3, DType::F32);
+  const auto sizes_of = [&](Axis axis, int64_t units, int layout) {
+    std::vector<int64_t> out;
+    for (int rank = 0; rank < 3; ++rank) out.push_back(partition.range("decoder", axis, units, rank, layout).size());
+    return out;
+  };
+  EXPECT_EQ(sizes_of(Axis::Heads, 16, 0), (std::vector<int64_t>{6, 6, 4}));
+  EXPECT_EQ(sizes_of(Axis::Heads, 16, 1), (std::vector<int64_t>{4, 4, 8}));
+  EXPECT_EQ(sizes_of(Axis::KvRows, 64, 0), (std::vector<int64_t>{24, 24, 16}));
+  EXPECT_EQ(sizes_of(Axis::KvRows, 64, 1), (std::vector<int64_t>{16, 16, 32}));  // two ranks share the first kv head
+  EXPECT_EQ(kv_bytes_per_token(metadata, partition, 0, DType::F32), 2 * (5 * 3 * 8 + 1 * 1 * 32) * 4);
+  metadata.stacks[0].reuses = {{3, 0, {{4, 1, 1}}}};
+  EXPECT_EQ(kv_bytes_per_token(metadata, partition, 0, DType::F32), 2 * (4 * 3 * 8 + 1 * 1 * 32) * 4);
 }
 
 TEST(Partition, HeadsThatDoNotDivideDifferByOneAndFfnColumnsBalance) {

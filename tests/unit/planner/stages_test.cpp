@@ -127,6 +127,20 @@ TEST(Stages, GiveSharedLayersToEachStageThatRunsThem) {
   EXPECT_EQ(ffn->also, held > 1 ? std::vector<Use>({{"encoder", first + 1, held - 1}}) : std::vector<Use>{});
 }
 
+TEST(Stages, KeepACopyOfKeysThatTheirLayersReuse) {
+  ModelMetadata metadata = test::decoder({.layers = 8});
+  metadata.stacks[0].layouts = {{12, 6, 128, {{1, 2, 2}}}};                // 1, 3
+  metadata.stacks[0].reuses = {{2, 0, {{4, 2, 2}}}, {3, 1, {{5, 2, 2}}}};  // 4 and 6 read 2; 5 and 7 read 3
+  const StackMetadata first = stage_metadata(metadata, {{"decoder", {0, 5}}}).stacks[0],
+                      second = stage_metadata(metadata, {{"decoder", {5, 8}}}).stacks[0];
+  EXPECT_EQ(first.reuses, (std::vector<KeyReuse>{{2, 0, {{4, 1, 1}}}}));
+  EXPECT_EQ(cached_layers(first, 0), 2);
+  EXPECT_EQ(cached_layers(first, 1), 2);
+  EXPECT_EQ(second.reuses, (std::vector<KeyReuse>{{5, 1, {{7, 1, 2}}}}));
+  EXPECT_EQ(cached_layers(second, 0), 1);  // a copy of layer 2's for layer 6
+  EXPECT_EQ(cached_layers(second, 1), 1);  // a copy of layer 3's for layers 5 and 7
+}
+
 TEST(Stages, ShareOutTheRunsOfSharedLayersThoughTheyWeighNothingMore) {
   EXPECT_EQ(layers_of(test::repeating_encoder(12, 1), 3), (std::vector<int64_t>{4, 4, 4}));
 }

@@ -22,6 +22,8 @@ std::vector<GatedMlp> make_experts(const std::vector<policy::GatedMlp>& experts,
 }  // namespace
 
 Router::Router(const policy::Router& router, Loader& loader) : policy_(router), linear_(router.linear, loader) {
+  if (router.norm) norm_.emplace(*router.norm, loader);
+  if (router.expert_factors) expert_factors_ = loader.load(*router.expert_factors).to(at::kFloat);
   if (router.choice_bias) choice_bias_ = loader.load(*router.choice_bias).to(at::kFloat);
 }
 
@@ -50,9 +52,11 @@ Router::Choice Router::of_sparse_mixer(const at::Tensor& logits) const {
   return {.experts = at::cat(chosen, 1), .weights = at::cat(weights, 1)};
 }
 
-Router::Choice Router::operator()(const at::Tensor& x) const {
+Router::Choice Router::operator()(const at::Tensor& x, const at::Tensor& residual) const {
   using policy::RouterScores;
-  const at::Tensor logits = linear_(x.to(at::kFloat));
+  at::Tensor read = norm_ ? (*norm_)(residual, at::kFloat) : x.to(at::kFloat);
+  if (policy_.scale_input != 1) read = read * policy_.scale_input;
+  const at::Tensor logits = linear_(read);
   if (policy_.scores == RouterScores::SparseMixer) return of_sparse_mixer(logits);
   const at::Tensor scores = policy_.scores == RouterScores::Softmax   ? at::softmax(logits, 1)
                             : policy_.scores == RouterScores::Sigmoid ? at::sigmoid(logits)
@@ -64,6 +68,8 @@ Router::Choice Router::operator()(const at::Tensor& x) const {
   if (policy_.scores == RouterScores::SoftmaxOfChosen) weights = at::softmax(weights, 1);
   if (policy_.normalise) weights = weights / weights.sum(1, /*keepdim=*/true).clamp_min(least_sum);
   if (policy_.factor != 1) weights = weights * policy_.factor;
+  if (expert_factors_.defined())
+    weights = weights * at::index_select(expert_factors_, 0, chosen.flatten()).view_as(chosen);
   return {.experts = chosen, .weights = weights};
 }
 
@@ -82,8 +88,8 @@ at::Tensor Experts::of_expert(const GatedMlp& expert, const at::Tensor& x) const
   return y;
 }
 
-at::Tensor Experts::partial(const at::Tensor& x) const {
-  const auto [experts, weights] = router_(x);
+at::Tensor Experts::partial(const at::Tensor& x, const at::Tensor& residual) const {
+  const auto [experts, weights] = router_(x, residual);
   const int64_t tokens = x.size(0), per_token = experts.size(1);
   const at::Tensor on_host = experts.cpu(), flat_weights = weights.flatten();
   const auto* chosen = on_host.const_data_ptr<int64_t>();
@@ -110,8 +116,9 @@ at::Tensor Experts::partial(const at::Tensor& x) const {
   return sum.add_(y);
 }
 
-at::Tensor Experts::operator()(const at::Tensor& x, comm::Communicator& comm, at::ScalarType result) const {
-  at::Tensor sum = partial(x);
+at::Tensor Experts::operator()(const at::Tensor& x, const at::Tensor& residual, comm::Communicator& comm,
+                               at::ScalarType result) const {
+  at::Tensor sum = partial(x, residual);
   if (comm.size() > 1) comm.all_reduce(sum);
   return comm.size() > 1 ? sum : sum.to(result);
 }

@@ -97,11 +97,12 @@ Kind make_kind(const policy::Mlp& mlp, Loader& loader) {
 
 Mlp::Mlp(const policy::Mlp& mlp, Loader& loader) : kind_(make_kind(mlp, loader)) {}
 
-at::Tensor Mlp::operator()(const at::Tensor& x, comm::Communicator& comm, at::ScalarType result) const {
+at::Tensor Mlp::operator()(const at::Tensor& x, comm::Communicator& comm, at::ScalarType result,
+                           const at::Tensor& residual) const {
   return std::visit(
       [&]<typename Block>(const Block& mlp) {
         if constexpr (std::is_same_v<Block, Experts>)
-          return mlp(x, comm, result);
+          return mlp(x, residual, comm, result);
         else
           return mlp.down()(mlp.inner(x), comm, result);
       },
@@ -112,7 +113,7 @@ at::Tensor Mlp::partial(const at::Tensor& x) const {
   return std::visit(
       [&]<typename Block>(const Block& mlp) {
         if constexpr (std::is_same_v<Block, Experts>)
-          return mlp.partial(x);
+          return mlp.partial(x, {});
         else
           return mlp.down().partial(mlp.inner(x));
       },

@@ -66,7 +66,8 @@ class Router {
     at::Tensor weights;  ///< F32, of the same shape
   };
   Router(const policy::Router&, Loader&);
-  Choice operator()(const at::Tensor& x) const;
+  /// Chooses by what the experts read, or by the residual where the router has a norm of its own.
+  Choice operator()(const at::Tensor& x, const at::Tensor& residual) const;
 
  private:
   /// Returns the scores with those of the groups that a token does not choose among at -infinity.
@@ -74,7 +75,8 @@ class Router {
   Choice of_sparse_mixer(const at::Tensor& logits) const;
   const policy::Router& policy_;
   Linear linear_;
-  at::Tensor choice_bias_;
+  std::optional<Norm> norm_;
+  at::Tensor choice_bias_, expert_factors_;
 };
 
 /// The sum of what the chosen experts make of a token, and of what a block makes that all tokens go through. A rank has
@@ -82,9 +84,11 @@ class Router {
 class Experts {
  public:
   Experts(const policy::Experts&, Loader&);
-  at::Tensor operator()(const at::Tensor& x, comm::Communicator&, at::ScalarType result) const;
+  /// `residual` is what comes to the block before its norm.
+  at::Tensor operator()(const at::Tensor& x, const at::Tensor& residual, comm::Communicator&,
+                        at::ScalarType result) const;
   /// Returns this rank's partial sum in F32.
-  at::Tensor partial(const at::Tensor& x) const;
+  at::Tensor partial(const at::Tensor& x, const at::Tensor& residual) const;
 
  private:
   /// Returns the rows of x that an expert gets, times their weights, as it makes them.
@@ -100,8 +104,10 @@ class Experts {
 class Mlp {
  public:
   Mlp(const policy::Mlp&, Loader&);
-  /// [tokens, hidden] -> same, in the type of RowLinear's result.
-  at::Tensor operator()(const at::Tensor& x, comm::Communicator&, at::ScalarType result = at::kFloat) const;
+  /// [tokens, hidden] -> same, in the type of RowLinear's result. `residual` is what comes to the block before its
+  /// norm, which a router with a norm of its own reads.
+  at::Tensor operator()(const at::Tensor& x, comm::Communicator&, at::ScalarType result = at::kFloat,
+                        const at::Tensor& residual = {}) const;
   /// Returns this rank's partial sum in F32 without the bias, for blocks that share one all-reduce.
   at::Tensor partial(const at::Tensor& x) const;
   const at::Tensor& bias() const;  ///< undefined: none, or already part of the partial sums

@@ -52,6 +52,14 @@ Router Builder::router(const Context& context, const Node& section, const Scope&
     const ParamRequest request{.role = Role::RouterBias, .path = path + ".choice_bias", .shape = {experts}};
     if (row->names()) router.choice_bias = binder_.bind(request, binder_.names(*row->names(), scope, ""), *row, scope);
   }
+  router.norm = norm(context, &section, scope, path + ".norm", context.sizes.hidden, "router_norm");
+  if (const Node* scale = section.get("router_scale_input"))
+    router.scale_input = evaluate_number(*scale, scope.variables);
+  if (const std::optional<Binding> row = binder_.binding(section.get("expert_factors"), scope.variables);
+      row && row->names()) {
+    const ParamRequest request{.role = Role::RouterBias, .path = path + ".expert_factors", .shape = {experts}};
+    router.expert_factors = binder_.bind(request, binder_.names(*row->names(), scope, ""), *row, scope);
+  }
   if (const Node* scores = section.get("scores")) router.scores = parse_enum<RouterScores>(*scores, scope.variables);
   if (const Node* normalise = section.get("normalise")) router.normalise = evaluate_bool(*normalise, scope.variables);
   if (const Node* factor = section.get("factor")) router.factor = evaluate_number(*factor, scope.variables);

@@ -72,6 +72,14 @@ Layer Builder::layer(const Context& context, int64_t number, const std::string& 
   layer.cross = cross_attention(context, number, path);
   layer.stacked = stacked_mlp(inner, number, path);
   layer.mlp = mlp(inner, *ffn, block_scope(inner, *ffn, number), path + ".mlp");
+  layer.beside = beside_mlp(inner, number, path + ".beside");
+  Scope own = scope;
+  if (const Node* at = option("at")) binder_.enter(*at, own);
+  own.layer = static_cast<int>(number);
+  layer.input = layer_input(context, own, path + ".input");
+  if (const std::optional<Binding> row = binder_.binding(option("layer_scalar"), own.variables); row && row->names())
+    layer.factor = binder_.bind({.role = Role::Scalar, .path = path + ".factor", .shape = {}},
+                                binder_.names(*row->names(), own, ""), *row, own);
   layer.co_attention = co_attention(context, number, path + ".co_attention");
   layer.branch = convolution_branch(context, scope, path + ".branch");
   layer.pooling = pooling(context, scope);

@@ -104,7 +104,9 @@ Mlp Builder::mlp(const Context& context, const Node& section, const Scope& scope
     return mlp;
   }
   bool has_gate = false;
-  GatedMlp block = feed_forward(context, section, scope, path, act, context.sizes.ffn, has_gate);
+  const Node* width = section.get("width");
+  GatedMlp block = feed_forward(context, section, scope, path, act,
+                                width ? evaluate_int(*width, scope.variables) : context.sizes.ffn, has_gate);
   mlp.quantized = quantized_mlp(section, scope, path + ".quantized");
   if (has_gate && own) refuse_policy(section, "\"xielu\" is of a block without a gate");
   if (!has_gate && (section.get("limit") || section.get("up_offset")))
@@ -119,6 +121,17 @@ Mlp Builder::mlp(const Context& context, const Node& section, const Scope& scope
                         .up = std::move(block.up),
                         .down = std::move(block.down)};
   return mlp;
+}
+
+/// Builds the block that reads the same residual as the layer's last one, where there is one.
+std::optional<BesideMlp> Builder::beside_mlp(const Context& context, int64_t number, const std::string& path) {
+  const Node* section = context.section->get("beside_mlp");
+  if (!section) return std::nullopt;
+  const Scope scope = block_scope(context, *section, number);
+  if (const Node* when = section->get("when"); when && !evaluate_bool(*when, scope.variables)) return std::nullopt;
+  BesideMlp beside{.mlp = mlp(context, *section, scope, path), .first_norm = {}};
+  beside.first_norm = norm(context, section, scope, path + ".first_norm", context.sizes.hidden, "first_norm");
+  return beside;
 }
 
 /// Builds the blocks between attention and the layer's last one. In their names `l` is the number of the block.

@@ -5,6 +5,7 @@
 
 #include "worker/policy/document.h"
 #include "worker/policy/keywords.h"
+#include "worker/policy/schema/rules.h"
 #include "worker/policy/spec/enums.h"
 #include "worker/policy/spec/experts.h"
 #include "worker/policy/spec/retrieval.h"
@@ -12,57 +13,6 @@
 namespace pm::policy {
 
 namespace {
-
-using Keys = std::vector<Key>;
-
-const Rule expression{Rule::Kind::Expression}, text{Rule::Kind::Text}, texts{Rule::Kind::Texts},
-    names{Rule::Kind::Names}, sentence{Rule::Kind::Sentence},
-    bias{Rule::Kind::Bias, {}, {{"from", names}, {"when", expression}, {"optional", expression}}};
-
-Rule word(std::vector<std::string_view> words) { return {Rule::Kind::Word, std::move(words)}; }
-Rule section(Keys keys) { return {Rule::Kind::Section, {}, std::move(keys)}; }
-Rule known(std::vector<std::string_view> words) { return {Rule::Kind::Known, std::move(words)}; }
-Rule each(Rule value) { return {Rule::Kind::Each, {}, {{"", std::move(value)}}}; }
-
-Keys operator+(Keys a, Keys b) {
-  for (auto& entry : b) a.push_back(std::move(entry));
-  return a;
-}
-
-/// Keys whose values are expressions.
-Keys expressions(std::initializer_list<std::string_view> names) {
-  Keys keys;
-  for (std::string_view name : names) keys.push_back({name, expression});
-  return keys;
-}
-
-/// The keys of a parameter: `from` names it, `tie` names the parameter whose storage it may share, `optional` lets
-/// the checkpoint lack it, and with `first_match` its names may be different tensors, of which the first that exists
-/// is read.
-Keys row_keys() {
-  return {{"from", names}, {"tie", text}, {"when", expression}, {"optional", expression}, {"first_match", expression}};
-}
-Rule row(Keys more = {}) { return {Rule::Kind::Row, {}, row_keys() + std::move(more)}; }
-Rule linear(Keys more = {}) {
-  return row(Keys{{"bias", bias}, {"layout", word(layout_words)}, {"keep_in_fp32", word(keep_in_fp32_words)}} +
-             std::move(more));
-}
-/// A linear of a block, whose matrix may be block-diagonal.
-Rule projection() { return linear({{"groups", expression}}); }
-Rule gate_up() { return linear({{"fused", word(gate_up_words)}}); }
-Rule norm_row(Keys more = {}) {
-  Keys keys{{"bias", bias}, {"kind", word(norm_words)}, {"eps", expression}};
-  keys.insert(keys.end(), more.begin(), more.end());
-  return row(std::move(keys));
-}
-
-Keys block_keys() {
-  return {{"at", names},
-          {"norm", norm_row()},
-          {"post_norm", norm_row()},
-          {"bias", expression},
-          {"layout", word(layout_words)}};
-}
 
 Rule attention(Keys more = {}) {
   const Rule fused{Rule::Kind::Position, fused_words, {{"blocks", expression}, {"order", texts}}};
@@ -123,6 +73,8 @@ Rule attention(Keys more = {}) {
            {"query_norm", norm_row({{"over", word(over_words)}})},
            {"key_norm", norm_row({{"over", word(over_words)}})},
            {"norms_after_rotary", expression},
+           {"value_norm", norm_row()},
+           {"values_are_keys", expression},
            {"qkv", linear({{"fused", fused}, {"q_bias", names}, {"k_bias", names}, {"v_bias", names}})},
            {"q", projection()},
            {"q_gate", linear()},
@@ -169,6 +121,9 @@ Rule experts() {
                                      {"count", expression},
                                      {"per_token", expression},
                                      {"router", linear()},
+                                     {"router_norm", norm_row()},
+                                     {"router_scale_input", expression},
+                                     {"expert_factors", row()},
                                      {"scores", word(words<RouterScores>())},
                                      {"choice_bias", row()},
                                      {"groups", expression},
@@ -312,6 +267,15 @@ Rule stack() {
                            {"positions", row({{"width", expression}})},
                            {"position_projection", linear()},
                            {"fourier", section({{"bands", expression}, {"resolution", expression}})}})},
+       {"per_layer_inputs", section({{"when", expression},
+                                     {"width", expression},
+                                     {"rows", expression},
+                                     {"table", row()},
+                                     {"scale", expression},
+                                     {"projection", linear()},
+                                     {"projection_scale", expression},
+                                     {"norm", norm_row()},
+                                     {"factor", expression}})},
        {"quantized", quantized({})},
        {"latents", row(Keys{{"count", expression}} + cross_block_keys())}});
   const Rule branch =
@@ -344,7 +308,13 @@ Rule stack() {
                               {"upsampling", upsampling},
                               {"repeats_state", expression},
                               {"memory", section({{"when", expression}, {"length", expression}, {"input", text}})},
-                              {"residual_multiplier", expression}});
+                              {"residual_multiplier", expression},
+                              {"layer_scalar", row()},
+                              {"per_layer_input", section({{"when", expression},
+                                                           {"gate", linear()},
+                                                           {"projection", linear()},
+                                                           {"norm", norm_row()},
+                                                           {"act", word(words<Activation>())}})}});
   const Rule pooler = section(row_keys() + Keys{{"bias", bias},
                                                 {"layout", word(layout_words)},
                                                 {"act", word(words<Activation>())},
@@ -367,18 +337,25 @@ Rule stack() {
       {"layer", layer},
       {"attn",
        attention(
-           {{"quantized",
+           {{"reuses", section({{"when", expression}, {"like", expression}})},
+            {"quantized",
              quantized(
                  {{"query", names}, {"key", names}, {"value", names}, {"exponents", row()}, {"heads", names}})}})},
       {"delta_net", delta_net()},
       {"cross", attention({{"source", text}, {"when", expression}, {"kv", linear()}})},
       {"mlp",
-       mlp({{"experts", experts()},
+       mlp({{"width", expression},
+            {"experts", experts()},
             {"shared", section(gated_keys() + Keys{{"gated_by", linear()}, {"factor", expression}})},
             {"quantized",
              quantized(
                  {{"input", names}, {"activation", names}, {"float_activation", expression}, {"down", names}})}})},
       {"stacked_mlp", mlp({{"count", expression}})},
+      {"beside_mlp", mlp({{"when", expression},
+                          {"width", expression},
+                          {"first_norm", norm_row()},
+                          {"experts", experts()},
+                          {"shared", section(gated_keys() + Keys{{"gated_by", linear()}, {"factor", expression}})}})},
       {"output", output},
       {"joins", texts},
       {"co_attention", attention()},

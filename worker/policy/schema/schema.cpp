@@ -52,6 +52,7 @@ void check_word(const Node& node, const Rule& rule, const std::string& key) {
 void check_row(const Node& node, const Rule& rule, const std::string& key) {
   if (!node.is_map()) return check_each(node, key, check_template);
   check_keys(node, rule, key);
+  if (node.get("weight")) return;  // a norm that may have no parameters
   if (!node.get("from") && !node.get("tie")) refuse_policy(node, "\"" + key + "\" has neither \"from\" nor \"tie\"");
 }
 

@@ -8,6 +8,7 @@ void Attention::collect(ParamCollector& all) const {
   all.add(post_norm);
   all.add(query_norm);
   all.add(key_norm);
+  all.add(value_norm);
   if (relative_content) {
     all.add(relative_content->table);
     all.add(relative_content->norm);

@@ -124,6 +124,13 @@ struct Attention {
   std::optional<Norm> post_norm;  ///< of what the block adds to the residual (Gemma 2)
   std::optional<Norm> query_norm, key_norm;  ///< of each head's vector, before rotary embedding (Qwen3)
   bool norms_after_rotary = false;           ///< query_norm and key_norm are behind it (Hunyuan)
+  std::optional<Norm> value_norm;            ///< of each head's values (Gemma 4)
+  bool values_are_keys = false;  ///< values are what `key` projects, before its norm and rotation; `value` is empty
+  /// An earlier layer whose keys and values are those of this one, which has none of its own: `key`, `value` and their
+  /// norms are empty.
+  std::optional<int64_t> reuses;
+  std::optional<int64_t> reused_as;  ///< the number of its own layer, where later ones reuse its keys and values
+  int layout = 0;                    ///< of its heads in the stack: planner's Part::layout
   std::optional<ProjectionNorms> projection_norms;
   Mask mask = Mask::Full;
   double scale = 1;    ///< of q.k

@@ -32,6 +32,10 @@ struct Router {
   bool normalise = false;  ///< the weights of a token are divided by their sum
   double factor = 1;       ///< of the weights
   double jitter = 0;       ///< SparseMixer: logits within twice this share of the chosen one's lie near it
+  /// Of the residual, which the router reads in place of what the experts read, times `scale_input` (Gemma 4).
+  std::optional<Norm> norm;
+  double scale_input = 1;
+  std::optional<Param> expert_factors;  ///< [experts]: of the weights of each
 
   void collect(ParamCollector&) const;
 };

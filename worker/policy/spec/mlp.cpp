@@ -24,6 +24,8 @@ void GatedMlp::collect(ParamCollector& all) const {
 void Router::collect(ParamCollector& all) const {
   all.add(linear);
   all.add(choice_bias);
+  all.add(norm);
+  all.add(expert_factors);
 }
 
 void Experts::collect(ParamCollector& all) const {

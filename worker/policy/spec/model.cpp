@@ -25,6 +25,16 @@ std::vector<PlacedParam> placed_params(const Model& model) {
         if (layer.bottleneck) layer.bottleneck->collect(collector);
         for (const Mlp& mlp : layer.stacked) mlp.collect(collector);
         layer.mlp.collect(collector);
+        if (layer.beside) {
+          layer.beside->mlp.collect(collector);
+          collector.add(layer.beside->first_norm);
+        }
+        if (layer.input) {
+          collector.add(layer.input->gate);
+          collector.add(layer.input->projection);
+          collector.add(layer.input->norm);
+        }
+        collector.add(layer.factor);
         if (layer.branch) layer.branch->collect(collector);
         if (layer.co_attention) layer.co_attention->collect(collector);
       });
@@ -45,8 +55,10 @@ std::vector<PlacedParam> placed_params(const Model& model) {
 
 bool has_experts(const Model& model) {
   return std::any_of(model.stacks.begin(), model.stacks.end(), [](const Stack& stack) {
-    return std::any_of(stack.layers.begin(), stack.layers.end(),
-                       [](const Layer& layer) { return std::holds_alternative<Experts>(layer.mlp.kind); });
+    return std::any_of(stack.layers.begin(), stack.layers.end(), [](const Layer& layer) {
+      return std::holds_alternative<Experts>(layer.mlp.kind) ||
+             (layer.beside && std::holds_alternative<Experts>(layer.beside->mlp.kind));
+    });
   });
 }
 

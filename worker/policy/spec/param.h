@@ -51,6 +51,7 @@ struct Param {
   /// `member` of it.
   int64_t member = 0, members = 1;
   RoutedShare routed;
+  int layout = 0;  ///< of the heads that it belongs to: planner's Part::layout
 };
 
 struct Linear {

@@ -25,6 +25,11 @@ int64_t hidden_state_of(const Stack& stack, int64_t number) {
                                 [](const Layer& layer) { return layer.upsampling || layer.repeats_state; });
 }
 
+bool shares_keys(const Stack& stack) {
+  return std::any_of(stack.layers.begin(), stack.layers.end(),
+                     [](const Layer& layer) { return layer.attention.reuses.has_value(); });
+}
+
 int64_t short_rope_tokens(const Stack& stack) {
   for (const Layer& layer : stack.layers)
     if (layer.attention.rotary && layer.attention.rotary->long_rope) return layer.attention.rotary->long_rope->original;

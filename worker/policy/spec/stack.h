@@ -25,6 +25,21 @@ namespace pm::policy {
 /// mlp(norm'(x)); both begin as the input, and the stack's states are x and y beside each other (Gomez et al. 2017).
 enum class Order : uint8_t { Pre, Post, Parallel, Reversible };
 
+/// A feed-forward block that reads the same residual as the layer's last one: what both make is added before that one's
+/// post_norm (Gemma 4's experts).
+struct BesideMlp {
+  Mlp mlp;
+  std::optional<Norm> first_norm;  ///< of what the layer's last block makes, before both are added
+};
+
+/// What a layer reads of the tokens beside its states: x += norm(projection(act(gate(x)) * input)), behind all other
+/// blocks (Gemma 3n's per-layer embeddings).
+struct LayerInput {
+  Activation activation = Activation::Gelu;
+  Linear gate, projection;  ///< [width, hidden], [hidden, width]
+  std::optional<Norm> norm;
+};
+
 struct Layer {
   Order order = Order::Pre;
   bool residual_normed =
@@ -37,6 +52,9 @@ struct Layer {
   std::optional<Bottleneck> bottleneck;  ///< around all blocks
   std::vector<Mlp> stacked;              ///< between attention and `mlp`, each with its residual and norm
   Mlp mlp;
+  std::optional<BesideMlp> beside;
+  std::optional<LayerInput> input;
+  std::optional<Param> factor;  ///< one number, of the states that leave the layer
   std::optional<ConvolutionBranch> branch;
   std::optional<CoAttention> co_attention;  ///< of layers whose stack joins two; attention and MLP are of its first
   std::optional<Pooling> pooling;           ///< of the rows that come to the layer
@@ -97,6 +115,9 @@ int64_t least_states(const Stack&);
 /// Returns which of the stack's hidden states is what the blocks of the layer `number` read, or the stack's last state
 /// where it is the number of layers. Upsampled and repeated states stand behind those that came to the layer.
 int64_t hidden_state_of(const Stack&, int64_t number);
+
+/// Returns whether some layer attends to keys and values of an earlier one.
+bool shares_keys(const Stack&);
 
 /// Returns the number of tokens beyond which the keys of a whole sequence are rotated otherwise (LongRoPE); 0: there is
 /// none.

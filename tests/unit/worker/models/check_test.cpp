@@ -60,6 +60,11 @@ constexpr const char* sinks_alone =
     "has attention sinks in cross-attention, or beside a pattern, chunks, content_buckets or integers";
 constexpr const char* reversible_alone =
     "has two residual streams beside further blocks, norms behind blocks, or positions in attention";
+constexpr const char* differs_alone =
+    "has norms of values, values that are keys, keys of earlier layers or heads of several sizes beside "
+    "cross-attention, a pattern, positions by content or further heads";
+constexpr const char* beside_alone =
+    "has blocks beside the MLP, inputs of layers or factors of states in layers that are not plainly pre-norm";
 /// Makes the layer one of attention in chunks.
 policy::Attention& in_chunks(policy::Model& model) {
   self(model).chunks.emplace();
@@ -196,6 +201,19 @@ INSTANTIATE_TEST_SUITE_P(
          "has values with a width of their own in attention that is grouped, causal, sparse or has further terms"},
         {"LatentsBehindNorms", [](auto& m) { reads_by_latents(m).layers[0].order = policy::Order::Post; },
          "has latents, or values with a width of their own, in layers that are not pre-norm"},
+        {"NormsOfValuesBesideChunks", [](auto& m) { in_chunks(m).value_norm.emplace(); }, differs_alone},
+        {"RawKeysBesideASparsePattern",
+         [](auto& m) { self(m).values_are_keys = true, self(m).pattern = policy::BlockSparse{}; }, differs_alone},
+        {"KeysOfEarlierLayersBesideSinks", [](auto& m) { self(m).reuses = 0, self(m).sinks.emplace(); },
+         "has keys of earlier layers beside attention sinks, norms of whole projections or rotated values"},
+        {"BlocksBesideTheMlpOfParallelLayers",
+         [](auto& m) { layer(m).beside.emplace(), layer(m).order = policy::Order::Parallel; }, beside_alone},
+        {"FactorsOfPostNormLayers", [](auto& m) { layer(m).factor.emplace(), layer(m).order = policy::Order::Post; },
+         beside_alone},
+        {"InputsOfLayersThatPool", [](auto& m) { pools(m).input.layer_inputs.emplace(); },
+         "has inputs of layers beside rows that are not those of tokens alone"},
+        {"InputsThatNothingMakes", [](auto& m) { layer(m).input.emplace(), layer(m).order = policy::Order::Pre; },
+         "has layers that read inputs which its stack does not make"},
         {"SinksOfASource", [](auto& m) { cross(m).sinks.emplace(); }, sinks_alone},
         {"SinksBesideAPattern", [](auto& m) { self(m).sinks.emplace(), self(m).pattern = policy::BlockSparse{}; },
          sinks_alone},

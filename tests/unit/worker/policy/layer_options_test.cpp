@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Bottlenecks, stacked feed-forward blocks, inputs whose tokens are projected alone, scores whose matrix lies in two
-// tensors, and layers that pool rows or make them as many as tokens again, on tiny checkpoints.
+// tensors, layers that pool rows or make them as many as tokens again, and layers that differ in their heads, reuse
+// keys, read inputs of their own or have a block beside the MLP, on tiny checkpoints.
 #include <gmock/gmock.h>
 
 #include "tests/unit/worker/policy/resolved.h"
@@ -8,6 +9,7 @@
 namespace pm::policy {
 namespace {
 
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
@@ -284,6 +286,166 @@ TEST(Upsampling, RefusesWhatCannotBeAdded) {
   EXPECT_THAT(refused("stride: 0, added_layer: 1"), HasSubstr("a stride of 0"));
   EXPECT_THAT(refusal(tiny_bert(), Reason::UnsupportedPolicy, bert_with_layers("upsampling: {stride: 2}")),
               HasSubstr("needs \"stride\" and \"added_layer\""));
+}
+
+// What follows are layers that differ within a stack, on tiny checkpoints of Gemma 4.
+
+constexpr int64_t hidden = 8, columns = 6, heads = 4;
+
+bool is_full(int layer) { return layer % 2 == 1; }
+
+/// Four layers, every second of which has wide heads of raw keys. Of layers from `shared` on the keys are not their
+/// own.
+Synthetic tiny_gemma(int shared = 4) {
+  Synthetic model;
+  model.config = {{"model_type", "gemma4_text"},
+                  {"architectures", {"Gemma4ForCausalLM"}},
+                  {"vocab_size", 11},
+                  {"hidden_size", hidden},
+                  {"num_hidden_layers", 4},
+                  {"num_attention_heads", heads},
+                  {"num_key_value_heads", 2},
+                  {"head_dim", 2},
+                  {"global_head_dim", 6},
+                  {"num_global_key_value_heads", 1},
+                  {"attention_k_eq_v", true},
+                  {"intermediate_size", columns},
+                  {"hidden_size_per_layer_input", 0},
+                  {"num_kv_shared_layers", 4 - shared},
+                  {"layer_types", {"sliding_attention", "full_attention", "sliding_attention", "full_attention"}},
+                  {"rope_parameters",
+                   {{"sliding_attention", {{"rope_type", "default"}, {"rope_theta", 100.0}}},
+                    {"full_attention", {{"rope_type", "proportional"}, {"rope_theta", 1000.0}}}}}};
+  model.add("model.embed_tokens.weight", {11, hidden});
+  model.add("model.norm.weight", {hidden});
+  for (int l = 0; l < 4; ++l) {
+    const std::string at = "model.layers." + std::to_string(l) + ".";
+    const int64_t size = is_full(l) ? 6 : 2, kv_heads = is_full(l) ? 1 : 2;
+    for (const char* norm : {"input", "post_attention", "pre_feedforward", "post_feedforward"})
+      model.add(at + norm + "_layernorm.weight", {hidden});
+    model.add(at + "layer_scalar", {1});
+    model.linear(at + "self_attn.q_proj", heads * size, hidden, false);
+    model.linear(at + "self_attn.o_proj", hidden, heads * size, false);
+    model.add(at + "self_attn.q_norm.weight", {size});
+    for (const char* name : {"gate", "up"}) model.linear(at + "mlp." + name + "_proj", columns, hidden, false);
+    model.linear(at + "mlp.down_proj", hidden, columns, false);
+    if (l >= shared) continue;
+    model.linear(at + "self_attn.k_proj", kv_heads * size, hidden, false);
+    model.add(at + "self_attn.k_norm.weight", {size});
+    if (!is_full(l)) model.linear(at + "self_attn.v_proj", kv_heads * size, hidden, false);
+  }
+  return model;
+}
+
+TEST(LayerLayouts, HaveHeadsOfTheirOwnSizes) {
+  const Resolved resolved(tiny_gemma());
+  const Stack& stack = resolved.model.stacks.at(0);
+  EXPECT_EQ(stack.layers[0].attention.layout, 0);
+  EXPECT_EQ(stack.layers[3].attention.layout, 1);
+  EXPECT_EQ(resolved.param("decoder.layers.3.attn.out.weight").layout, 1);
+  EXPECT_TRUE(stack.layers[1].attention.values_are_keys);
+  EXPECT_FALSE(stack.layers[2].attention.values_are_keys);
+  ASSERT_TRUE(stack.layers[1].attention.value_norm);
+  EXPECT_FALSE(stack.layers[1].attention.value_norm->weight);
+  const StackMetadata& metadata = resolved.model.metadata.stacks.at(0);
+  EXPECT_EQ(metadata.layouts, (std::vector<HeadLayout>{{heads, 1, 6, {{1, 2, 2}}}}));
+  EXPECT_EQ(cached_layers(metadata, 0), 2);
+}
+
+TEST(LayerLayouts, MayBeGivenForEachLayer) {
+  Synthetic model = tiny_gemma();
+  for (const char* key : {"global_head_dim", "num_global_key_value_heads"}) model.config.erase(key);
+  const nlohmann::json wide{{"head_dim", 6}, {"num_key_value_heads", 1}};
+  model.config["per_layer_config"] = {{"1", wide}, {"3", wide}};
+  EXPECT_EQ(Resolved(model).model.stacks.at(0).layers[3].attention.head_dim, 6);
+  model.config["per_layer_config"] = {{"01", wide}, {"03", wide}};  // as transformers writes them, of more layers
+  EXPECT_EQ(Resolved(model).model.stacks.at(0).layers[3].attention.head_dim, 6);
+  model.config["per_layer_config"].erase("03");
+  EXPECT_THAT(refusal(model, Reason::ModelUnreadable), HasSubstr("has shape [24, 8], expected [8, 8]"));
+}
+
+TEST(LayerLayouts, OfMissingTensorsAndOtherShapesAreRefusedByName) {
+  Synthetic model = tiny_gemma();
+  model.config["global_head_dim"] = 4;
+  EXPECT_THAT(refusal(model, Reason::ModelUnreadable), HasSubstr("has shape [24, 8], expected [16, 8]"));
+  Synthetic separate = tiny_gemma();
+  separate.config["attention_k_eq_v"] = false;
+  separate.config["num_key_value_heads"] = 1;
+  EXPECT_THAT(refusal(separate, Reason::ModelUnreadable), HasSubstr("layers.1.self_attn.v_proj.weight"));
+  Synthetic both_ways = tiny_gemma();
+  both_ways.config["use_bidirectional_attention"] = "all";
+  EXPECT_THAT(refusal(both_ways, Reason::UnknownArchitecture), HasSubstr("both directions"));
+}
+
+TEST(ReusedKeys, AreThoseOfTheLastEarlierLayerOfTheKind) {
+  const Resolved resolved(tiny_gemma(2));
+  const Stack& stack = resolved.model.stacks.at(0);
+  EXPECT_EQ(stack.layers[2].attention.reuses, 0);
+  EXPECT_EQ(stack.layers[3].attention.reuses, 1);
+  EXPECT_EQ(stack.layers[0].attention.reused_as, 0);
+  EXPECT_FALSE(stack.layers[2].attention.key.weight.tensor);
+  const StackMetadata& metadata = resolved.model.metadata.stacks.at(0);
+  EXPECT_EQ(metadata.reuses, (std::vector<KeyReuse>{{0, 0, {{2, 1, 1}}}, {1, 1, {{3, 1, 1}}}}));
+  EXPECT_EQ(cached_layers(metadata, 0), 1);
+  EXPECT_EQ(cached_layers(metadata, 1), 1);
+}
+
+TEST(ReusedKeys, WithoutALayerThatHasThemAreRefused) {
+  EXPECT_THAT(refusal(tiny_gemma(1), Reason::ModelUnreadable),
+              AllOf(HasSubstr("layer 1"), HasSubstr("gives none before it")));
+}
+
+TEST(ReusedKeys, ThatAFileHasAllTheSameAreNotLoaded) {
+  Synthetic model = tiny_gemma(2);
+  model.linear("model.layers.2.self_attn.k_proj", 4, hidden, false);
+  EXPECT_EQ(Resolved(model).model.not_loaded, (std::vector<std::string>{"model.layers.2.self_attn.k_proj.weight"}));
+}
+
+TEST(LayerInputs, AreTheShareOfEachLayer) {
+  Synthetic model = tiny_gemma();
+  model.config["hidden_size_per_layer_input"] = 3;
+  model.config["vocab_size_per_layer_input"] = 13;
+  model.add("model.embed_tokens_per_layer.weight", {13, 4 * 3});
+  model.linear("model.per_layer_model_projection", 4 * 3, hidden, false);
+  model.add("model.per_layer_projection_norm.weight", {3});
+  for (int l = 0; l < 4; ++l) {
+    const std::string at = "model.layers." + std::to_string(l) + ".";
+    model.linear(at + "per_layer_input_gate", 3, hidden, false);
+    model.linear(at + "per_layer_projection", hidden, 3, false);
+    model.add(at + "post_per_layer_input_norm.weight", {hidden});
+  }
+  const Resolved resolved(model);
+  EXPECT_EQ(resolved.param("decoder.layer_inputs.table").units, 13);
+  EXPECT_EQ(resolved.param("decoder.layers.2.input.gate.weight").shape, (std::vector<int64_t>{3, hidden}));
+  EXPECT_EQ(resolved.model.metadata.stacks.at(0).layer_inputs, 3);
+  model.config["vocab_size_per_layer_input"] = 10;
+  EXPECT_THAT(refusal(model, Reason::ModelUnreadable), HasSubstr("one for each of the 11 tokens"));
+}
+
+TEST(BesideMlp, HasExpertsWhoseRouterReadsTheResidual) {
+  Synthetic model = tiny_gemma();
+  model.config["enable_moe_block"] = true;
+  model.config["num_experts"] = 3;
+  model.config["top_k_experts"] = 2;
+  model.config["moe_intermediate_size"] = 5;
+  for (int l = 0; l < 4; ++l) {
+    const std::string at = "model.layers." + std::to_string(l) + ".";
+    for (const char* norm :
+         {"post_feedforward_layernorm_1", "post_feedforward_layernorm_2", "pre_feedforward_layernorm_2"})
+      model.add(at + norm + ".weight", {hidden});
+    model.linear(at + "router.proj", 3, hidden, false);
+    model.add(at + "router.scale", {hidden});
+    model.add(at + "router.per_expert_scale", {3});
+    model.add(at + "experts.gate_up_proj", {3, 10, hidden});
+    model.add(at + "experts.down_proj", {3, hidden, 5});
+  }
+  const Resolved resolved(model);
+  const auto& beside = resolved.model.stacks.at(0).layers[1].beside;
+  ASSERT_TRUE(beside && beside->first_norm);
+  const auto& routed = std::get<Experts>(beside->mlp.kind);
+  EXPECT_TRUE(routed.router.norm && routed.router.norm->weight && routed.router.expert_factors);
+  EXPECT_DOUBLE_EQ(routed.router.scale_input, 1 / std::sqrt(8.0));
+  EXPECT_EQ(resolved.param("decoder.layers.1.beside.experts.2.up.weight").routed, (RoutedShare{3, 2}));
 }
 
 }  // namespace

@@ -328,14 +328,19 @@ TEST(Options, AFusedConcatMayHaveFewerKvHeads) {
               HasSubstr("as many kv heads as heads"));
 }
 
-TEST(Options, KvHeadsAndHeadSizesAreThoseOfTheStacksFirstAttention) {
+TEST(Options, LayersMayDifferInTheirKvHeads) {
   const std::string policy = "extends: gpt2\nstacks: {decoder: {attn: {kv_heads: \"l == 0 ? 5 : 1\"}}}\n";
   Synthetic gpt2 = multi_query_gpt2();
   gpt2.add("transformer.h.0.attn.c_attn.weight", {20, 60});
   gpt2.add("transformer.h.0.attn.c_attn.bias", {60});
-  EXPECT_THAT(
-      refusal(gpt2, Reason::ModelUnreadable, policy),
-      AllOf(HasSubstr("has 1 heads of size 4 per kv head, another of its attentions 5 of size 4"), HasSubstr(":2")));
+  const Resolved resolved(gpt2, policy);
+  EXPECT_EQ(resolved.param("decoder.layers.0.attn.key.weight").layout, 0);
+  EXPECT_EQ(resolved.param("decoder.layers.1.attn.key.weight").layout, 1);
+  const StackMetadata& stack = resolved.model.metadata.stacks.at(0);
+  EXPECT_EQ(stack.kv_heads, 5);
+  ASSERT_EQ(stack.layouts.size(), 1U);
+  EXPECT_EQ(stack.layouts[0], (HeadLayout{5, 1, 4, {{1, stack.layers - 1, 1}}}));
+  EXPECT_EQ(cached_layers(stack, 0), 1);
 }
 
 TEST(Options, SizesOfAnAttentionAreBounded) {

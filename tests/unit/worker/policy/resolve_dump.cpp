@@ -101,6 +101,11 @@ json layers_of(const policy::Stack& stack) {
       for (const auto* norm : {&streams->across.norm, &streams->attention.norm, &streams->mlp.norm})
         more.push_back(norm_of(*norm));
     }
+    if (const auto& beside = layer.beside) {
+      for (const auto* norm : {&beside->first_norm, &beside->mlp.norm, &beside->mlp.post_norm})
+        more.push_back(norm_of(*norm));
+    }
+    if (layer.input) more.push_back(norm_of(layer.input->norm));
     one["more_norms"] = more;
     all.push_back(one);
   }

@@ -36,6 +36,7 @@ void Input::collect(ParamCollector& all) const {
   all.add(queries);
   if (pixels) pixels->collect(all);
   if (latents) latents->collect(all);
+  if (layer_inputs) layer_inputs->collect(all);
   if (quantized) quantized->collect(all);
 }
 

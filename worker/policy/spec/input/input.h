@@ -15,6 +15,7 @@
 #include "worker/policy/spec/input/entities.h"
 #include "worker/policy/spec/input/images.h"
 #include "worker/policy/spec/input/index_table.h"
+#include "worker/policy/spec/input/layer_inputs.h"
 #include "worker/policy/spec/input/pixels.h"
 #include "worker/policy/spec/input/targets.h"
 #include "worker/policy/spec/param.h"
@@ -88,6 +89,7 @@ struct Input {
                                      ///< read, and not to the states
   std::optional<Param> queries;      ///< [count, hidden]: the positions of learned queries, whose states begin as zeros
   std::optional<Pixels> pixels;      ///< the stack reads images, and nothing else
+  std::optional<LayerInputs> layer_inputs;  ///< what layers read of the tokens beside their states
   std::optional<QuantizedInput> quantized;  ///< rows and their sums are integers, and so are all layers of the stack
   std::optional<Latents> latents;           ///< what reads the rows and has the stack's layers in their place
   /// Returns true for a stack whose layers add positions to what queries and keys read.

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Mutations of the families of cases_gemma4.py; collected by mutations.py."""
+
+
+def rows(of, m):
+    """`of(name of a case, *rows)` makes mutations; `m` is mutations.py with what changes a model."""
+    return (
+        *of(
+            "Gemma4ForCausalLM-all",
+            ("attn.kv_heads", "of the wide heads change places", m.blocks_swapped(r"1\.self_attn\.k_proj", 2, 0, 1)),
+            ("attn.values_are_keys", "normed and rotated keys", m.policy("value_norm: {weight: false}", "")),
+            ("attn.value_norm", "none", m.policy("value_norm: {weight: false}", "")),
+            ("value_norm.weight", "of another kind", m.policy("{weight: false}", "{weight: false, kind: layer}")),
+            ("attn.query_norm", "weight dropped", m.ones(r"layers\.[13]\..*q_norm\.weight")),
+            ("attn.key_norm", "weight dropped", m.ones(r"layers\.[13]\..*k_norm\.weight")),
+            ("attn.window", "one more", m.config(sliding_window=6)),
+            ("attn.post_norm", "weight dropped", m.ones(r"layers\.2\.post_attention_layernorm\.weight")),
+            ("scale", "that of others", m.policy("  scale: 1\n", '  scale: "head_dim ** -0.5"\n')),
+            ("rotary.theta", "of the windows", m.config(rope_parameters__sliding_attention__rope_theta=1000.0)),
+            ("rotary.theta", "of the others", m.config(rope_parameters__full_attention__rope_theta=500.0)),
+            ("rotary.scaling", "none", m.config(rope_parameters__full_attention__rope_type="default")),
+            (
+                "rotary.scaling",
+                "all of the head turns",
+                m.config(rope_parameters__full_attention__partial_rotary_factor=1.0),
+            ),
+            ("rotary.scaling", "a factor", m.config(rope_parameters__full_attention__factor=2.0)),
+            ("layer.layer_scalar", "dropped", m.ones(r"layers\.1\.layer_scalar")),
+            ("layer.layer_scalar", "of another layer", m.swapped("layers.0.layer_scalar", "layers.2.layer_scalar")),
+            ("mlp.post_norm", "weight dropped", m.ones(r"layers\.3\.post_feedforward_layernorm\.weight")),
+            ("head.softcap", "none", m.config(final_logit_softcapping=None)),
+            ("input.scale", "none", m.policy("      scale: hidden ** 0.5\n", "")),
+        ),
+        *of(
+            "Gemma4ForCausalLM-experts",
+            ("beside_mlp.experts", "dropped", m.dropped(r"layers\.[123]\..*experts\.down_proj")),
+            ("beside_mlp.norm", "weight dropped", m.ones(r"layers\.[123]\.pre_feedforward_layernorm_2")),
+            ("beside_mlp.post_norm", "weight dropped", m.ones(r"layers\.[123]\.post_feedforward_layernorm_2")),
+            ("beside_mlp.first_norm", "weight dropped", m.ones(r"layers\.[123]\.post_feedforward_layernorm_1")),
+            ("experts.router", "weight dropped", m.dropped(r"layers\.1\.router\.proj")),
+            ("experts.router_norm", "weight dropped", m.ones(r"layers\.[123]\.router\.scale")),
+            ("experts.router_scale_input", "none", m.policy("router_scale_input: hidden ** -0.5", "")),
+            ("experts.expert_factors", "dropped", m.ones(r"layers\.[123]\..*per_expert_scale")),
+            ("experts.normalise", "not", m.policy("normalise: true", "normalise: false")),
+            ("experts.per_token", "one more", m.config(top_k_experts=3)),
+            ("experts.gate_up", "up for gate", m.blocks_swapped(r"layers\.1\..*gate_up_proj", 2, 0, 1, axis=1)),
+            ("experts.down", "of another expert", m.rolled(r"layers\.1\..*experts\.down_proj")),
+        ),
+        *of(
+            "Gemma4ForCausalLM-inputs",
+            ("attn.reuses", "of another layer", m.swapped("layers.0.self_attn.v_proj", "layers.2.self_attn.v_proj")),
+            ("reuses.like", "the first of them", m.policy("like: kind", 'like: "full ? 2 : (l == 2 ? 1 : 0)"')),
+            ("input.per_layer_inputs", "dropped", m.dropped(r"embed_tokens_per_layer")),
+            ("per_layer_inputs.table", "rows shifted", m.rolled(r"embed_tokens_per_layer")),
+            ("per_layer_inputs.scale", "none", m.policy("        scale: input_width ** 0.5\n", "")),
+            ("per_layer_inputs.projection", "dropped", m.dropped(r"per_layer_model_projection")),
+            ("per_layer_inputs.projection_scale", "none", m.policy("projection_scale: hidden ** -0.5", "")),
+            ("per_layer_inputs.norm", "weight dropped", m.ones(r"per_layer_projection_norm")),
+            ("per_layer_inputs.factor", "none", m.policy("factor: 2 ** -0.5", "")),
+            (
+                "layer.per_layer_input",
+                "of another layer",
+                m.swapped("layers.3.per_layer_proj", "layers.4.per_layer_proj"),
+            ),
+            ("per_layer_input.gate", "dropped", m.dropped(r"layers\.4\.per_layer_input_gate")),
+            ("per_layer_input.projection", "dropped", m.dropped(r"layers\.4\.per_layer_projection")),
+            ("per_layer_input.norm", "weight dropped", m.ones(r"layers\.[345]\.post_per_layer_input_norm")),
+            ("mlp.down", "of a wide MLP", m.rolled(r"layers\.4\.mlp\.down_proj", 1)),
+        ),
+        *of(
+            "Gemma4ForConditionalGeneration-all",
+            ("attn.window", "one fewer", m.config(text_config__sliding_window=4)),
+            ("head.softcap", "none", m.config(text_config__final_logit_softcapping=None)),
+        ),
+    )
