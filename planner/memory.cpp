@@ -60,8 +60,9 @@ int64_t widened_tile(const ModelMetadata& metadata, const Partition& partition, 
   return std::min(quantised * element, 2 * widened_tile_bytes + widened_tile_row_multiple * widest * element);
 }
 
-/// Returns an upper bound of the numbers that a recurrent layer holds at once, beside those of the residual: eight times
-/// its projections (convolved, repeated for all value heads, times their factors), and a state with its successor.
+/// Returns an upper bound of the numbers that a recurrent layer holds at once, beside those of the residual: eight
+/// times its projections (convolved, repeated for all value heads, times their factors), and a state with its
+/// successor.
 int64_t recurrent_elements(const Partition& partition, const StackMetadata& stack, int rank, int64_t tokens) {
   const Recurrence& recurrence = stack.recurrence;
   if (recurrence.units == 0) return 0;

@@ -28,8 +28,8 @@ int64_t source_length(const ModelMetadata&, int64_t sequence_length);
 /// where that is more and a sequence is never split: encoders and what attends to them, models that do not generate), C
 /// = sequence length, or positions of an image where an answer is generated from one, h = hidden, d = head_dim, a and k
 /// = the rank's heads and kv heads, K = all kv heads where they are fewer than ranks, else 0, f = its FFN columns, s =
-/// rows that are scored in one step (sequences; of a fill-mask model all T), V = the vocabulary, u, c and e = the rank's
-/// units, the channels and the states of a recurrence:
+/// rows that are scored in one step (sequences; of a fill-mask model all T), V = the vocabulary, u, c and e = the
+/// rank's units, the channels and the states of a recurrence:
 ///   4 bytes x (5 T h                          residual, its sum, the norm, the block's result and its reduction
 ///              + 3 T i                       inputs of all layers (i = layers x width), where they read some
 ///              + max(T d (2a + 2k)            q, k, v and the attention's result; the most of the stack's layouts

@@ -60,7 +60,7 @@ constexpr int64_t max_count = 1 << 16;
 constexpr int64_t max_exchanges = 1024;  // of a layer
 constexpr int64_t max_rows_per_token = 16;
 constexpr size_t max_uses = 1024;
-constexpr size_t max_reuses = 256;  // of a stack
+constexpr size_t max_reuses = 256;                                                // of a stack
 constexpr int64_t max_state = int64_t{1} << 28, max_channels = int64_t{1} << 20;  // of a recurrent layer's unit
 constexpr size_t max_parts = 1 << 15;
 

@@ -86,7 +86,10 @@ WITH_EXPERTS = tuple(model_type for model_type in _FAMILIES if model_type not in
 SMALLER = {
     model_type: {
         **{name: 4 for name in ("layernorm.weight", "q_norm.weight", "k_norm.weight")},
-        **{f"{name}.weight": 2 for name in ("in_proj_qkv", "in_proj_qkvz", "in_proj_z", "in_proj_a", "in_proj_b", "in_proj_ba")},
+        **{
+            f"{name}.weight": 2
+            for name in ("in_proj_qkv", "in_proj_qkvz", "in_proj_z", "in_proj_a", "in_proj_b", "in_proj_ba")
+        },
         **{f"{name}.weight": 2 for name in ("conv1d", "linear_attn.out_proj", "o_proj")},
         "experts.gate_up_proj": (2 * COLUMNS) ** -0.5,
         "experts.down_proj": 36**-0.5,
@@ -107,7 +110,7 @@ def attending_layers(case, layers):
 
 
 def delta_net(module, weight):
-    """The options of transformers' module, as resolve_dump writes those of a policy; `weight` names that of its norm."""
+    """transformers' module as resolve_dump describes a policy's; `weight` is the name of its norm's."""
     return {
         "key_heads": module.num_k_heads,
         "value_heads": module.num_v_heads,

@@ -9,9 +9,9 @@ import cases_gemma4
 import cases_latents
 import cases_memory
 import cases_multimodal
-import cases_recurrent
 import cases_pooled
 import cases_prophetnet
+import cases_recurrent
 import cases_streams
 import inputs_audio
 import numpy

@@ -26,8 +26,8 @@ import mutations_neighbors
 import mutations_pooled
 import mutations_prophetnet
 import mutations_quantized
-import mutations_reformer
 import mutations_recurrent
+import mutations_reformer
 import mutations_relative
 import mutations_sparse
 import mutations_streams

@@ -9,8 +9,8 @@ import cases_composites
 import cases_latents
 import cases_pooled
 import cases_prophetnet
-import cases_recurrent
 import cases_quantized
+import cases_recurrent
 import cases_reformer
 import cases_streams
 import compare

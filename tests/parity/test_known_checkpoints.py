@@ -7,8 +7,8 @@ import json
 import subprocess
 
 import cases_experts
-import cases_recurrent
 import cases_multimodal
+import cases_recurrent
 import fixtures
 import pytest
 import torch

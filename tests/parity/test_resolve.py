@@ -14,10 +14,10 @@ import cases_encoders
 import cases_entities
 import cases_latents
 import cases_memory
-import cases_recurrent
 import cases_neighbors
 import cases_pooled
 import cases_prophetnet
+import cases_recurrent
 import cases_relative
 import cases_sparse
 import cases_streams

@@ -101,10 +101,12 @@ WHOLE = {
     "worker/layers/feed_forward",
     "worker/models/heads/images",
     "worker/layers/patterns",
+    "worker/layers/recurrent",
     "worker/ops/cpu",
     "worker/ops/cuda",
     "worker/ops/cuda/linear",
     "worker/policy/spec/input",
+    "worker/policy/spec/recurrent",
 }
 MAX_FILES = 33  # in a folder; data and cases may have more: policies are one file a family, parity tests one a topic
 FULL_FOLDERS = {"policies", "tests/parity"}

@@ -97,9 +97,9 @@ int lead(const ServeOptions& options, const Setup& setup, engine::RankGroup& gro
   probe(group, setup.model);
   base::block_signals(
       {SIGTERM, SIGINT});  // from here on SIGTERM drains; before, while nothing is served, it terminates the process
-  const engine::Limits limits =
-      engine_limits(setup.model, setup.plan, setup.plan.sequence_length, group.kv_blocks(),
-                    per_dp_rank(options.max_concurrency, setup.plan.data), per_dp_rank(options.max_queue, setup.plan.data));
+  const engine::Limits limits = engine_limits(setup.model, setup.plan, setup.plan.sequence_length, group.kv_blocks(),
+                                              per_dp_rank(options.max_concurrency, setup.plan.data),
+                                              per_dp_rank(options.max_queue, setup.plan.data));
   if (retriever && setup.model.retrieval->max_length > setup.plan.sequence_length)
     throw Error(Reason::Usage, "config.json says max_combined_length " +
                                    std::to_string(setup.model.retrieval->max_length) +

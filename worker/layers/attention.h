@@ -16,8 +16,8 @@ namespace pm::layers {
 
 /// What the layers of one stack keep of sequences on this rank: keys and values [layers][blocks, kv_heads, 16,
 /// head_dim], and the states of recurrent layers, which have no blocks. Cross-attention uses blocks of the same pool
-/// with block tables of its own. Layers that reuse keys and values have the tensors of the layer that they read; where a
-/// pipeline stage lacks it, they have a copy together.
+/// with block tables of its own. Layers that reuse keys and values have the tensors of the layer that they read; where
+/// a pipeline stage lacks it, they have a copy together.
 class KvCache {
  public:
   /// Allocates the cache of the layers [begin, end) of the stack on the loader's device, with states of `sequences`.
@@ -38,8 +38,8 @@ class KvCache {
   RecurrentStates states_;
 };
 
-/// One layer's part of a KV cache; null for a forward pass without cache. A recurrent layer has a state in place of keys
-/// and values.
+/// One layer's part of a KV cache; null for a forward pass without cache. A recurrent layer has a state in place of
+/// keys and values.
 struct LayerCache {
   at::Tensor *keys = nullptr, *values = nullptr;
   LayerState* state = nullptr;
@@ -116,7 +116,7 @@ class Attention {
   std::optional<SpanConvolver> convolver_;     ///< of the heads behind those that attend
   std::optional<SparseSelfAttention> sparse_;  ///< instead of ops::ragged_attention
   std::optional<ChunkedAttention> chunked_;    ///< likewise
-  std::optional<ColumnLinear> output_gate_;  ///< whose sigmoid multiplies the heads' results
+  std::optional<ColumnLinear> output_gate_;    ///< whose sigmoid multiplies the heads' results
   RowLinear out_;
 };
 

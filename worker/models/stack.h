@@ -15,7 +15,7 @@
 #include "worker/layers/patterns/cross_block.h"
 #include "worker/layers/per_layer_inputs.h"
 #include "worker/layers/quantized/quantized_layer.h"
-#include "worker/layers/recurrent/delta_net.h"
+#include "worker/layers/recurrent/gated_delta_net.h"
 #include "worker/layers/rotary.h"
 #include "worker/layers/rows/memory_rows.h"
 #include "worker/layers/rows/pooling.h"

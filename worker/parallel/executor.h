@@ -68,7 +68,7 @@ class Executor {
   /// Returns the device of the tensors. Batches come from the CPU; logits go back there.
   virtual at::Device device() const { return at::kCPU; }
   virtual int64_t weight_bytes() const = 0;
-  virtual int64_t kv_bytes() const = 0;             ///< of the KV blocks
+  virtual int64_t kv_bytes() const = 0;              ///< of the KV blocks
   virtual int64_t state_bytes() const { return 0; }  ///< of the states of recurrent layers
 
  private:

@@ -253,8 +253,8 @@ void Builder::fused_keys_and_values(const Context& context, const Node& section,
   }
 }
 
-/// Builds the projection of queries and of the gate of results, which lie in one tensor: for each head its queries, then
-/// its gate.
+/// Builds the projection of queries and of the gate of results, which lie in one tensor: for each head its queries,
+/// then its gate.
 void Builder::gated_queries(const Context& context, const Node& section, const Scope& scope, const std::string& path,
                             Attention& a) {
   const auto part = [&](int number, const char* name) {

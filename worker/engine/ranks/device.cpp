@@ -85,7 +85,8 @@ void throw_out_of_memory(at::Device device, const std::string& when, const paral
   std::string parts;
   if (!device.is_cpu()) {
     const ops::DeviceMemory memory = ops::device_memory(device);
-    const int64_t weights = executor ? executor->weight_bytes() : 0, kv = executor ? executor->kv_bytes() + executor->state_bytes() : 0;
+    const int64_t weights = executor ? executor->weight_bytes() : 0,
+                  kv = executor ? executor->kv_bytes() + executor->state_bytes() : 0;
     parts =
         ": of its " + base::format_bytes(memory.total) + ", " + base::format_bytes(memory.allocated) +
         " are in this process's tensors" +

@@ -14,8 +14,8 @@ struct WarmUpMemory {
   ops::DeviceMemory without_graphs, with_graphs;  ///< around the capture of CUDA graphs; equal if none is captured
   ops::DeviceMemory without_blocks;               ///< after the KV blocks of the warm-up are freed
   int64_t block_bytes = 0;                        ///< of one KV block; 0 if the rank has no layer with a KV cache
-  int64_t state_bytes = 0;                        ///< of the states of recurrent layers, which were freed with the blocks
-  int ranks_on_device = 1;                        ///< processes that share the device
+  int64_t state_bytes = 0;  ///< of the states of recurrent layers, which were freed with the blocks
+  int ranks_on_device = 1;  ///< processes that share the device
 };
 
 /// The memory that a rank may use, by what it is kept for.

@@ -145,7 +145,7 @@ class Batcher {
   std::vector<std::unique_ptr<SequenceGroup>> running_;  ///< in order of admission
   std::vector<std::unique_ptr<SequenceGroup>> retired_;  ///< ended, but still part of steps in flight
   std::vector<int32_t> free_slots_, freed_slots_;
-  std::vector<int32_t> state_copies_;  ///< for the next step
+  std::vector<int32_t> state_copies_;         ///< for the next step
   std::deque<std::vector<Planned>> planned_;  ///< one element for each step in flight
   int64_t planned_prompt_tokens_ = 0;
   Statistics statistics_;

@@ -80,8 +80,8 @@ Router Builder::router(const Context& context, const Node& section, const Scope&
   return router;
 }
 
-/// Returns the section of experts as this checkpoint stores them. Where `stacked` is a section, it says so of those that
-/// lie in one tensor, which its `down` names; else the experts' own section does. Sets `in_one` where they do.
+/// Returns the section of experts as this checkpoint stores them. Where `stacked` is a section, it says so of those
+/// that lie in one tensor, which its `down` names; else the experts' own section does. Sets `in_one` where they do.
 Node Builder::stored_experts(const Node& section, const Scope& scope, bool& in_one) const {
   const Node* stacked = section.get("stacked");
   in_one = stacked && !stacked->is_map() && evaluate_bool(*stacked, scope.variables);

@@ -134,13 +134,16 @@ Rule experts() {
 }
 
 Rule delta_net() {
-  return section({{"when", expression},        {"at", names},           {"norm", norm_row()},
-                  {"post_norm", norm_row()},   {"key_heads", expression}, {"value_heads", expression},
-                  {"key_dim", expression},     {"value_dim", expression}, {"taps", expression},
-                  {"qkvz", linear()},          {"ba", linear()},        {"qkv", linear()},
-                  {"z", linear()},             {"b", linear()},         {"a", linear()},
-                  {"convolution", row()},      {"decay", row()},        {"step_bias", row()},
-                  {"out_norm", norm_row()},    {"out", linear()}});
+  return section({{"when", expression},      {"at", names},
+                  {"norm", norm_row()},      {"post_norm", norm_row()},
+                  {"key_heads", expression}, {"value_heads", expression},
+                  {"key_dim", expression},   {"value_dim", expression},
+                  {"taps", expression},      {"qkvz", linear()},
+                  {"ba", linear()},          {"qkv", linear()},
+                  {"z", linear()},           {"b", linear()},
+                  {"a", linear()},           {"convolution", row()},
+                  {"decay", row()},          {"step_bias", row()},
+                  {"out_norm", norm_row()},  {"out", linear()}});
 }
 
 /// The keys of rows that attend to others.

@@ -29,21 +29,21 @@ struct Param {
   std::vector<int64_t> shape;  ///< logical and whole: [out, in] for matrices whatever the storage order
   bool conv1d = false;         ///< stored as [in, out] (Conv1D)
   Fused fused = Fused::None;
-  int part = 0, parts = 1;   ///< which of the fused matrices (q=0, k=1, v=2)
-  int64_t units = 1;         ///< along the sharded dimension: heads, rows of kv heads, ffn columns, vocabulary rows
-  int64_t block = 1;         ///< units per head: head_dim for rows of kv heads, else 1
-  int64_t group = 1;         ///< fused only: q heads per kv head
-  int64_t blocks = 1;        ///< Blocks only: the number of blocks
-  int block_part = 0;        ///< Blocks only: the index of this part in a block
+  int part = 0, parts = 1;  ///< which of the fused matrices (q=0, k=1, v=2)
+  int64_t units = 1;        ///< along the sharded dimension: heads, rows of kv heads, ffn columns, vocabulary rows
+  int64_t block = 1;        ///< units per head: head_dim for rows of kv heads, else 1
+  int64_t group = 1;        ///< fused only: q heads per kv head
+  int64_t blocks = 1;       ///< Blocks only: the number of blocks
+  int block_part = 0;       ///< Blocks only: the index of this part in a block
   int64_t offset = 0, stride = 0;  ///< Strided only: the row at which the part begins, rows from a unit to the next
-  DType dtype = DType::F32;  ///< type in memory unless the plan's precision overrides it
-  bool keep = false;         ///< true: the plan's precision does not override dtype
-  bool f32_if_f16 = false;   ///< its products leave the range of F16: F32 in a model of F16
-  bool matrix = false;       ///< multiplied, or sharing storage with a parameter that is: int8 may hold it
-  int64_t segments = 1;      ///< sharded by heads only: runs of all heads that lie one after another (ConvBERT's inputs
-                             ///< of heads that attend, then of those that convolve; ProphetNet's outputs for each
-                             ///< bucket of distances); a rank has its heads of each
-  std::string shares;        ///< path of an earlier parameter with the same storage; empty: storage of its own
+  DType dtype = DType::F32;        ///< type in memory unless the plan's precision overrides it
+  bool keep = false;               ///< true: the plan's precision does not override dtype
+  bool f32_if_f16 = false;         ///< its products leave the range of F16: F32 in a model of F16
+  bool matrix = false;             ///< multiplied, or sharing storage with a parameter that is: int8 may hold it
+  int64_t segments = 1;  ///< sharded by heads only: runs of all heads that lie one after another (ConvBERT's inputs
+                         ///< of heads that attend, then of those that convolve; ProphetNet's outputs for each
+                         ///< bucket of distances); a rank has its heads of each
+  std::string shares;    ///< path of an earlier parameter with the same storage; empty: storage of its own
   /// The blocks of a block-diagonal matrix (a convolution in groups), which is stored as [out, in / blocks]; `shape` is
   /// that, or [out / blocks, in] where inputs are sharded.
   int64_t diagonal_blocks = 1;

@@ -11,12 +11,12 @@
 #include "worker/policy/spec/co_attention.h"
 #include "worker/policy/spec/convolution.h"
 #include "worker/policy/spec/cross_block.h"
-#include "worker/policy/spec/delta_net.h"
 #include "worker/policy/spec/enums.h"
 #include "worker/policy/spec/input/input.h"
 #include "worker/policy/spec/mlp.h"
 #include "worker/policy/spec/param.h"
 #include "worker/policy/spec/pooling.h"
+#include "worker/policy/spec/recurrent/delta_net.h"
 
 namespace pm::policy {
 

@@ -22,7 +22,8 @@ Limits limits_of(int64_t blocks, int64_t step_tokens = 64) {
 TEST(Recurrent, PromptsInChunksGoOnFromTheirStates) {
   Fixture f(limits_of(60, /*step_tokens=*/7));
   std::vector<Stream> streams(4);
-  for (size_t i = 0; i < 4; ++i) f.submit(std::to_string(i), prompt_of(static_cast<int>(i), 5 + 20 * i), 20, streams[i]);
+  for (size_t i = 0; i < 4; ++i)
+    f.submit(std::to_string(i), prompt_of(static_cast<int>(i), 5 + 20 * i), 20, streams[i]);
   for (size_t i = 0; i < 4; ++i) {
     streams[i].wait();
     EXPECT_EQ(streams[i].tokens, expected(prompt_of(static_cast<int>(i), 5 + 20 * i), 20));

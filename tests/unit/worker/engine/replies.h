@@ -48,8 +48,8 @@ inline void submit(Fixture& f, Request request, Replies& replies) {
 }
 
 /// Log-probability of `answer` after `prompt` under the summing executor.
-inline double log_probability(const SummingExecutor& executor, std::vector<int32_t> prompt, const std::vector<int32_t>& answer,
-                       std::span<const int32_t> source = {}) {
+inline double log_probability(const SummingExecutor& executor, std::vector<int32_t> prompt,
+                              const std::vector<int32_t>& answer, std::span<const int32_t> source = {}) {
   double total = 0;
   for (int32_t token : answer) {
     const bool likely = token == (sum_of(source) + sum_of(prompt)) % vocabulary;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The gated delta rule by chunks and in steps, compared with its formula for each token and number.
-#include "worker/ops/delta_rule.h"
+#include "worker/ops/recurrent/delta_rule.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -58,9 +58,8 @@ TEST(DeltaRule, APromptInPiecesIsThePromptAtOnce) {
   std::vector<at::Tensor> parts;
   for (const auto& [begin, end] : {std::pair<int64_t, int64_t>{0, 33}, {33, 40}, {40, 41}, {41, 150}}) {
     const auto part = [&](const at::Tensor& x) { return x.slice(0, begin, end); };
-    parts.push_back(delta_rule({part(whole.queries), part(whole.keys), part(whole.values), part(whole.decays),
-                                part(whole.rates)},
-                               in_pieces));
+    parts.push_back(delta_rule(
+        {part(whole.queries), part(whole.keys), part(whole.values), part(whole.decays), part(whole.rates)}, in_pieces));
   }
   EXPECT_TRUE(at::allclose(at::cat(parts), wanted, 1e-5, 1e-5));
   EXPECT_TRUE(at::allclose(in_pieces, state, 1e-5, 1e-5));
@@ -74,8 +73,8 @@ TEST(DeltaRule, AStepOfSeveralSequencesIsThatOfEach) {
   for (int64_t i = 0; i < 6; ++i) {
     const auto own = [&](const at::Tensor& x) { return x.narrow(0, i, 1); };
     at::Tensor state = before[i];
-    const at::Tensor wanted = delta_rule(
-        {own(rule.queries), own(rule.keys), own(rule.values), own(rule.decays), own(rule.rates)}, state);
+    const at::Tensor wanted =
+        delta_rule({own(rule.queries), own(rule.keys), own(rule.values), own(rule.decays), own(rule.rates)}, state);
     EXPECT_TRUE(at::allclose(found[i], wanted[0], 1e-6, 1e-6));
     EXPECT_TRUE(at::allclose(states[i], state, 1e-6, 1e-6));
   }

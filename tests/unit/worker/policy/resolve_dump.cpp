@@ -88,8 +88,9 @@ json layers_of(const policy::Stack& stack) {
              {"mlp_post_norm", norm_of(layer.mlp.post_norm)},
              {"residual_normed", layer.residual_normed}};
     if (const auto& net = layer.delta_net)
-      one["delta_net"] = {{"key_heads", net->key_heads}, {"value_heads", net->value_heads}, {"key_dim", net->key_dim},
-                          {"value_dim", net->value_dim}, {"taps", net->taps},               {"norm", norm_of(net->norm)}};
+      one["delta_net"] = {{"key_heads", net->key_heads}, {"value_heads", net->value_heads},
+                          {"key_dim", net->key_dim},     {"value_dim", net->value_dim},
+                          {"taps", net->taps},           {"norm", norm_of(net->norm)}};
     if (layer.cross) one["cross"] = attention_of(*layer.cross);
     json more = json::array();  // norms
     for (const policy::Mlp& mlp : layer.stacked) more.push_back(norm_of(mlp.norm));

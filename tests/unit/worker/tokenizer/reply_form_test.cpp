@@ -171,7 +171,11 @@ TEST(ReplyForm, ReasoningThatThePromptBeginsHasToEnd) {
 
 TEST(ReplyForm, AByteThatNoCharacterHasMayStandBeforeOneThatIsCut) {
   const ReplyForm chatml = form("chatml");
-  for (const std::string text : {"a\xc3\xd0\x8b" "b", "\xe2\x82" "a\xe2\x82\xac", "\x80\xf0\x9f\x98\x80"}) {
+  for (const std::string text : {"a\xc3\xd0\x8b"
+                                 "b",
+                                 "\xe2\x82"
+                                 "a\xe2\x82\xac",
+                                 "\x80\xf0\x9f\x98\x80"}) {
     const std::string whole = parse(chatml, "", text, json::array()).content;
     for (size_t cut = 1; cut < text.size(); ++cut) {
       ReplyParser parser = chatml.begin("", "[]", true);

@@ -3,8 +3,8 @@
 #pragma once
 #include "worker/layers/layers.h"
 #include "worker/layers/recurrent/state.h"
-#include "worker/ops/delta_rule.h"
-#include "worker/policy/spec/delta_net.h"
+#include "worker/ops/recurrent/delta_rule.h"
+#include "worker/policy/spec/recurrent/delta_net.h"
 
 namespace pm::layers {
 
@@ -24,8 +24,8 @@ class DeltaNet {
   at::Tensor run_sequence(const Step&, const ops::SequenceSpan&, LayerState*, int64_t slot) const;
   at::Tensor run_tokens(const Step&, const at::Tensor& rows, const at::Tensor& slots, LayerState&) const;
   int64_t key_heads_, values_per_key_, key_dim_, value_dim_, taps_;
-  ColumnLinear in_;              ///< stacked: queries, keys, values, output gate
-  ColumnLinear gates_;           ///< stacked: rates, steps
+  ColumnLinear in_;     ///< stacked: queries, keys, values, output gate
+  ColumnLinear gates_;  ///< stacked: rates, steps
   Weight query_taps_, key_taps_, value_taps_;
   Weight decay_, step_bias_;
   Norm norm_;

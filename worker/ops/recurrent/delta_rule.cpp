@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // By chunks the writes of a chunk's tokens are found at once, by solving a triangular system (the UT transform of Yang
 // et al. 2024, "Parallelizing Linear Transformers with the Delta Rule"), so that nearly all work is matrix products.
-#include "worker/ops/delta_rule.h"
+#include "worker/ops/recurrent/delta_rule.h"
 
 #include <ATen/ATen.h>
 
@@ -25,9 +25,8 @@ struct Chunk {
 at::Tensor run_chunk(const Chunk& c, at::Tensor& state) {
   const at::Tensor so_far = c.decays.cumsum(1), shrunk = so_far.exp().unsqueeze(2);
   const at::Tensor later = at::ones({c.decays.size(1), c.decays.size(1)}, c.decays.options().dtype(at::kBool)).triu(1);
-  const at::Tensor between = (so_far.unsqueeze(2) - so_far.unsqueeze(1))
-                                 .masked_fill_(later, -std::numeric_limits<double>::infinity())
-                                 .exp_();
+  const at::Tensor between =
+      (so_far.unsqueeze(2) - so_far.unsqueeze(1)).masked_fill_(later, -std::numeric_limits<double>::infinity()).exp_();
   const at::Tensor transposed = c.keys.transpose(1, 2);
   const at::Tensor system = at::bmm(c.keys * c.rates, transposed).mul_(between);
   const at::Tensor unknown = (c.values - at::bmm(c.keys * shrunk, state)).mul_(c.rates);

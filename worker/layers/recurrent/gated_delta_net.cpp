@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "worker/layers/recurrent/delta_net.h"
+#include "worker/layers/recurrent/gated_delta_net.h"
 
 #include <ATen/ATen.h>
 
@@ -94,8 +94,8 @@ at::Tensor DeltaNet::run_tokens(const Step& step, const at::Tensor& rows, const 
   const at::Tensor inputs = at::cat({state.inputs.index_select(0, slots), own(step.mixed).unsqueeze(1)}, 1);
   state.inputs.index_copy_(0, slots, inputs.narrow(1, 1, taps_ - 1));
   at::Tensor heads = state.heads.index_select(0, slots);
-  at::Tensor result = ops::delta_rule_step(
-      rule(convolved(inputs, step.taps).squeeze(1), own(step.decays), own(step.rates)), heads);
+  at::Tensor result =
+      ops::delta_rule_step(rule(convolved(inputs, step.taps).squeeze(1), own(step.decays), own(step.rates)), heads);
   state.heads.index_copy_(0, slots, heads);
   return result;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "worker/policy/spec/delta_net.h"
+#include "worker/policy/spec/recurrent/delta_net.h"
 
 namespace pm::policy {
 
