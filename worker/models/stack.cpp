@@ -333,6 +333,8 @@ at::Tensor Stack::operator()(at::Tensor x, layers::Batch& batch, layers::KvCache
     batch.added_positions = input_->added_positions(batch, comm);
   }
   if (layer_inputs_) batch.layer_inputs = (*layer_inputs_)(batch.tokens, x, comm);
+  if (cache && !batch.state_slots.empty())
+    cache->states().reserve(1 + *std::max_element(batch.state_slots.begin(), batch.state_slots.end()));
   const std::vector<ops::SequenceSpan> of_input = batch.sequences.spans;
   if (policy_.input.latents) {
     const at::Device device = x.device();
