@@ -195,6 +195,16 @@ def test_generate_prints_the_ids_that_transformers_returns(name):
     assert json.loads(done.stdout)["sequences"] == [wanted["sequence"]]
 
 
+def test_more_sequences_than_the_plan_counts_have_states_of_their_own():
+    case = BY_NAME["Qwen3_5ForCausalLM-all"]
+    rows = inputs.prompts(case, [5] * 9, seed=3)
+    ids = [word for row in rows for word in ("--input-ids", ",".join(map(str, row)))]
+    together = cli_sequences(fixtures.checkpoint(case), *ids, "--max-new-tokens", 6, "--max-concurrency", 2)
+    for row, found in zip(rows, together, strict=True):
+        wanted = oracle.greedy(case, row, 6)
+        assert found == wanted["sequence"] or min(wanted["gaps"]) <= compare.NEAR_TIE
+
+
 def cli_sequences(folder, *flags):
     done = worker.run("generate", "--model", folder, "--ranks", 2, "--strategy", "Tensor", "--json", *flags)
     assert done.returncode == 0, done.stderr
