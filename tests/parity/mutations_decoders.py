@@ -16,7 +16,7 @@ def decoders(m):
     return (
         *of(
             "MistralForCausalLM-all",
-            ("attn.window", "off", policy('window: "sliding_window ?? 0"', "window: 0")),
+            ("attn.window", "off", policy('window: "has(sliding_window) ? sliding_window ?? 0 : 4096"', "window: 0")),
             ("attn.window", "one token longer", config(sliding_window=8)),
         ),
         *of(

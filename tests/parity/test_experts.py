@@ -47,3 +47,25 @@ def test_stacked_experts_become_integers_one_by_one(runner, quantised, strategy,
     compare.tensors(ours, oracle.forward(quantised, given), places(CASE, given))
     with pytest.raises(compare.Difference):  # the weights before quantising are others
         compare.tensors(ours, oracle.forward(CASE, given), places(CASE, given))
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_experts_in_one_tensor_or_in_many_are_the_same_experts(runner, tmp_path, ranks):
+    """Qwen3.5's own files have one tensor for all experts of a layer, those that transformers writes one for each."""
+    case = BY_NAME["Qwen3_5MoeForCausalLM-all"]
+    shutil.copytree(fixtures.checkpoint(case), tmp_path, dirs_exist_ok=True)
+    tensors = load_file(tmp_path / "model.safetensors")
+    of_layers = {}
+    for name in [name for name in tensors if ".mlp.experts." in name]:
+        layer, expert, part = re.fullmatch(r"(.*\.mlp\.experts\.)(\d+)\.(\w+)\.weight", name).groups()
+        of_layers.setdefault(layer, {}).setdefault(part, {})[int(expert)] = tensors.pop(name)
+    assert len(of_layers) == 3
+    for layer, parts in of_layers.items():
+        gate, up, down = (
+            numpy.stack([tensor for _, tensor in sorted(parts[part].items())])
+            for part in ("gate_proj", "up_proj", "down_proj")
+        )
+        tensors[f"{layer}gate_up_proj"], tensors[f"{layer}down_proj"] = numpy.concatenate([gate, up], 1), down
+    save_file(tensors, tmp_path / "model.safetensors", {"format": "pt"})
+    given = inputs.make(case, "right")
+    compare.tensors(runner.forward(tmp_path, ranks, given), oracle.forward(case, given), places(case, given))

@@ -53,6 +53,13 @@ SIZES = {
     "relative_content.span",
     "content_to_position.shared",  # another choice reads other tensors
     "position_to_content.shared",
+    "delta_net.key_heads",
+    "delta_net.value_heads",
+    "delta_net.key_dim",
+    "delta_net.value_dim",
+    "delta_net.taps",
+    "stacked.gate_up",  # other tensors of the same experts: test_experts.py
+    "stacked.down",
     "experts.count",
     "experts.width",
     "shared.width",
