@@ -162,7 +162,7 @@ Step run(const policy::Resolved& resolved, DType type, int64_t tokens, at::Devic
   layers::Loader loader(*resolved.checkpoint, partition, rank, type, {}, where);
   const models::Model model(resolved.model, all_layers(resolved.model.metadata), loader);
   loader.loaded();
-  layers::KvCache cache(resolved.model.stacks[0], {0, layers}, loader, 4, type);
+  layers::KvCache cache(resolved.model.stacks[0], {0, layers}, loader, 4, type, 1);
   const std::vector<int32_t> blocks{1, 2};
   models::StepRows rows;
   rows.batch.positions = at::arange(tokens, at::kLong);

@@ -82,7 +82,7 @@ struct Steps : testing::Test {
     layers::Loader loader(*resolved.checkpoint, partition, 0, DType::F32, {}, where);
     const models::Model model(resolved.model, all_layers(resolved.model.metadata), loader);
     loader.loaded();
-    layers::KvCache cache(resolved.model.stacks[0], {0, layers}, loader, 2, DType::F32);
+    layers::KvCache cache(resolved.model.stacks[0], {0, layers}, loader, 2, DType::F32, 1);
     const std::vector<int32_t> blocks{1};
     std::vector<at::Tensor> all;
     for (const auto& [context, tokens] : {std::pair<int64_t, int64_t>{0, 7}, {7, 1}}) {
