@@ -168,26 +168,7 @@ TEST(Batcher, BeamsAndSampledSequencesSurvivePreemption) {
              .max_concurrency = 16,
              .max_queue = 100,
              .step_tokens = 64});
-  f.executor->sharpness = 3;
-  std::vector<std::unique_ptr<Replies>> replies;
-  std::vector<Request> requests;
-  for (int i = 0; i < 8; ++i) {
-    SearchParams search{.num_beams = i % 2 ? 4 : 1, .num_return_sequences = i % 2 ? 2 : 3, .length_penalty = 0};
-    requests.push_back(request_of(std::to_string(i), prompt_of(i, 18), 45, search));
-    requests.back().sampling.do_sample = i % 2 == 0;
-    requests.back().sampling.seed = static_cast<uint64_t>(i);
-    replies.push_back(std::make_unique<Replies>(search.num_return_sequences));
-    submit(f, requests.back(), *replies.back());
-  }
-  for (auto& one : replies) one->wait();
-  EXPECT_GT(f.scheduler.statistics().preempted, 0);
-  for (size_t i = 0; i < requests.size(); ++i) {
-    Replies alone(requests[i].search.num_return_sequences);
-    submit(f, requests[i], alone);
-    alone.wait();
-    EXPECT_EQ(alone.tokens, replies[i]->tokens) << i;
-  }
-  EXPECT_EQ(f.scheduler.statistics().kv_blocks_used, 0);
+  expect_preemption_changes_no_answer(f);
 }
 
 TEST(Batcher, TheBeamsOfAnEncoderDecoderShareTheEncodersBlocks) {

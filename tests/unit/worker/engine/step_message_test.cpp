@@ -17,6 +17,7 @@ StepMessage example() {
   message.bucket = 24;
   message.freed_slots = {3, 4};
   message.block_copies = {5, 6, 7, 8};
+  message.state_copies = {3, 2, 3, 1};
   message.entries.push_back({7, true, 32, {5, 6}, true, 2, {1, 2, 3}, {11, 12}, {4}, 2, OutputKind::Logits});
   message.entries.push_back({});
   message.entries.push_back(
