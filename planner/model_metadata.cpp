@@ -127,6 +127,14 @@ DType read_dtype(const JsonReader& reader, const char* key, std::optional<DType>
   return *type;
 }
 
+/// Returns the items of an array by name. Throws unless there are as many; `form` describes them.
+json items_of(const json& value, const std::string& path, const char* form, std::initializer_list<const char*> names) {
+  if (!value.is_array() || value.size() != names.size()) JsonReader::wrong(path, value, form);
+  json items = json::object();
+  for (size_t i = 0; i < names.size(); ++i) items[names.begin()[i]] = value[i];
+  return items;
+}
+
 void check_heads(const std::string& path, int64_t heads, int64_t kv_heads) {
   if (heads > 0 && (kv_heads < 1 || heads % kv_heads != 0)) {
     JsonReader::fail(path, std::to_string(kv_heads) + " kv heads",
@@ -140,9 +148,8 @@ std::vector<LayerRun> read_runs(const json& value, const std::string& path, int6
   if (!value.is_array() || value.size() > max_uses) JsonReader::wrong(path, value, form);
   std::vector<LayerRun> runs;
   for (const json& one : value) {
-    if (!one.is_array() || one.size() != 3) JsonReader::wrong(path, one, form);
-    const json named{{"first", one[0]}, {"count", one[1]}, {"every", one[2]}};
-    const JsonReader reader(named, path);
+    const json run = items_of(one, path, form, {"first", "count", "every"});
+    const JsonReader reader(run, path);
     const int64_t first = reader.integer("first", 0, layers - 1), count = reader.integer("count", 1, layers),
                   every = reader.integer("every", 1, layers);
     if (first + (count - 1) * every >= layers) JsonReader::wrong(path, one, form);
@@ -153,36 +160,34 @@ std::vector<LayerRun> read_runs(const json& value, const std::string& path, int6
 
 /// [heads, kv heads, head size, runs of layers]
 HeadLayout read_layout(const json& value, const std::string& path, int64_t layers) {
-  if (!value.is_array() || value.size() != 4)
-    JsonReader::wrong(path, value, "[heads, kv heads, head size, runs of layers]");
-  const json named{{"heads", value[0]}, {"kv", value[1]}, {"size", value[2]}};
-  const JsonReader reader(named, path);
+  const json items =
+      items_of(value, path, "[heads, kv heads, head size, runs of layers]", {"heads", "kv", "size", "layers"});
+  const JsonReader reader(items, path);
   HeadLayout layout{reader.integer("heads", 1, max_heads), reader.integer("kv", 1, max_heads),
-                    reader.integer("size", 1, max_width), read_runs(value[3], path, layers)};
+                    reader.integer("size", 1, max_width), read_runs(items["layers"], path, layers)};
   check_heads(path, layout.heads, layout.kv_heads);
   return layout;
 }
 
 /// [layer that caches, layout, runs of layers]
 KeyReuse read_reuse(const json& value, const std::string& path, const StackMetadata& stack) {
-  if (!value.is_array() || value.size() != 3) JsonReader::wrong(path, value, "[layer, layout, runs of layers]");
-  const json named{{"layer", value[0]}, {"layout", value[1]}};
-  const JsonReader reader(named, path);
+  const json items = items_of(value, path, "[layer, layout, runs of layers]", {"layer", "layout", "readers"});
+  const JsonReader reader(items, path);
   return {static_cast<int>(reader.integer("layer", 0, stack.layers - 1)),
           static_cast<int>(reader.integer("layout", 0, static_cast<int64_t>(stack.layouts.size()))),
-          read_runs(value[2], path, stack.layers)};
+          read_runs(items["readers"], path, stack.layers)};
 }
 
 /// [units, numbers of a state, channels, runs of the layers that attend]
 Recurrence read_recurrence(const json& value, const std::string& path, int64_t layers) {
-  if (!value.is_array() || value.size() != 4)
-    JsonReader::wrong(path, value, "[units, numbers of a state, channels, runs of the layers that attend]");
-  const json named{{"units", value[0]}, {"state", value[1]}, {"channels", value[2]}};
-  const JsonReader reader(named, path);
+  const json items = items_of(value, path, "[units, numbers of a state, channels, runs of the layers that attend]",
+                              {"units", "state", "channels", "attending"});
+  const JsonReader reader(items, path);
   Recurrence made{reader.integer("units", 1, max_heads), reader.integer("state", 1, max_state),
-                  reader.integer("channels", 1, max_channels), read_runs(value[3], path, layers)};
+                  reader.integer("channels", 1, max_channels), read_runs(items["attending"], path, layers)};
   if (layers_in(made.attending) >= layers)
-    JsonReader::wrong(path, value[3], "fewer layers that attend than the " + std::to_string(layers) + " of the stack");
+    JsonReader::wrong(path, items["attending"],
+                      "fewer layers that attend than the " + std::to_string(layers) + " of the stack");
   return made;
 }
 
@@ -255,9 +260,8 @@ Quantised read_quantised(const json& value, const std::string& path, const Part&
 
 /// [experts, experts of a token].
 RoutedShare read_routed(const json& value, const std::string& path) {
-  if (!value.is_array() || value.size() != 2) JsonReader::wrong(path, value, "[experts, experts of a token]");
-  const json named{{"experts", value[0]}, {"token", value[1]}};
-  const JsonReader reader(named, path);
+  const json items = items_of(value, path, "[experts, experts of a token]", {"experts", "token"});
+  const JsonReader reader(items, path);
   const int64_t experts = reader.integer("experts", 1, max_experts);
   return {experts, reader.integer("token", 1, experts)};
 }

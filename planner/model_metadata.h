@@ -104,7 +104,7 @@ struct KeyReuse {
 
 /// The layers of a stack that keep a state of each sequence in place of keys and values. All are alike.
 struct Recurrence {
-  int64_t units = 0;                     ///< heads by which ranks cut a layer; 0: the stack has no such layers
+  int64_t units = 0;                     ///< heads by which a layer is partitioned; 0: the stack has no such layers
   int64_t state = 0;                     ///< F32 numbers that a sequence keeps in a layer, per unit
   int64_t channels = 0;                  ///< columns of the layer's projections, per unit
   std::vector<LayerRun> attending = {};  ///< the other layers of the stack, which have keys and values
