@@ -353,6 +353,30 @@ void check_layer_inputs(const policy::Model& model, const policy::Stack& stack) 
       policy::refuse_architecture(model, "has layers that read inputs which its stack does not make");
 }
 
+/// Checks layers that keep a state of each sequence. The planner counts one kind of them in a stack.
+void check_recurrent(const policy::Model& model, const policy::Stack& stack) {
+  if (!policy::is_recurrent(stack)) return;
+  const policy::Input& input = stack.input;
+  if (!input.token || input.features || input.entities || input.streams || input.targets || input.latents ||
+      input.quantized || stack.memory || !stack.joins.empty() || policy::resizes_rows(stack))
+    policy::refuse_architecture(model, "has recurrent layers beside rows that are not those of tokens alone");
+  const policy::DeltaNet* first = nullptr;
+  bool attends = false;
+  for (const policy::Layer& layer : stack.layers) {
+    if (layer.cross || layer.bottleneck || layer.branch || layer.order == policy::Order::Reversible)
+      policy::refuse_architecture(model,
+                                  "has recurrent layers beside cross-attention, a bottleneck, a convolution "
+                                  "branch or two residual streams");
+    attends = attends || !layer.delta_net;
+    if (!layer.delta_net) continue;
+    if (first && !first->is_like(*layer.delta_net))
+      policy::refuse_architecture(model, "has recurrent layers of different sizes in one stack");
+    first = &*layer.delta_net;
+  }
+  if (!attends && Model::generates(model))
+    policy::refuse_architecture(model, "generates with recurrent layers alone, without any that attends");
+}
+
 /// Returns whether a block of this attention is one of queries, keys and values alone.
 bool attends_alone(const policy::Attention& a) {
   return a.kv_heads == a.heads && a.mask == policy::Mask::Full && !a.is_sparse() && a.window == 0 && a.softcap == 0 &&
@@ -462,6 +486,7 @@ void Model::check(const policy::Model& model) {
     check_memory(model, stack);
     check_latents(model, stack);
     check_layer_inputs(model, stack);
+    check_recurrent(model, stack);
   }
   validate_heads(model);
   check_generation(model);

@@ -31,6 +31,11 @@ struct DeltaNet {
   /// Returns the numbers that a sequence keeps for one key head: the states of its value heads, and the last taps - 1
   /// inputs of the convolution.
   int64_t state_elements() const { return values_per_key() * key_dim * value_dim + channels() * (taps - 1); }
+  /// Returns whether the sizes of both are the same.
+  bool is_like(const DeltaNet& other) const {
+    return key_heads == other.key_heads && value_heads == other.value_heads && key_dim == other.key_dim &&
+           value_dim == other.value_dim && taps == other.taps;
+  }
   void collect(ParamCollector&) const;
 };
 
