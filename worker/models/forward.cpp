@@ -11,6 +11,7 @@
 #include "worker/models/requests/request_memory.h"
 #include "worker/models/requests/stream_states.h"
 #include "worker/models/requests/two_streams.h"
+#include "worker/models/stage_keys.h"
 #include "worker/models/stage_rows.h"
 
 namespace pm::models {
@@ -229,29 +230,20 @@ void take_states(const policy::Model& model, const policy::Stack& stack, const a
                                         shown_of_padding(*stack.layers[i].cross)));
 }
 
-/// The keys of StageState beside the states, which stand under the stack's own name.
-std::string key_of(const char* what, const policy::Stack& stack) { return std::string(what) + "/" + stack.name; }
-std::string key_of(const char* what, const policy::Stack& stack, int64_t layer) {
-  return key_of(what, stack) + "/" + std::to_string(layer);
-}
-std::string key_of(const char* what, const policy::Stack& stack, int64_t layer, size_t sequence) {
-  return key_of(what, stack, layer) + "/" + std::to_string(sequence);
-}
-
 /// Adds what the layers from `first` on captured. Ranks without captured tensors add nothing.
 void hand(StageState& handed, const policy::Stack& stack, int64_t first, const layers::Capture& capture) {
   const int64_t states_before = first == 0 ? 0 : policy::hidden_state_of(stack, first - 1) + 1;
   for (size_t i = 0; i < capture.hidden.size(); ++i)
-    handed[key_of("hidden", stack, states_before + static_cast<int64_t>(i))] = capture.hidden[i];
-  if (capture.audio_features.defined()) handed[key_of("features", stack)] = capture.audio_features;
+    handed[stage_key("hidden", stack, states_before + static_cast<int64_t>(i))] = capture.hidden[i];
+  if (capture.audio_features.defined()) handed[stage_key("features", stack)] = capture.audio_features;
   for (size_t level = 0; level < capture.maps.size(); ++level) {
     for (size_t request = 0; request < capture.maps[level].size(); ++request)
-      handed[key_of("maps", stack, static_cast<int64_t>(level), request)] = capture.maps[level][request];
+      handed[stage_key("maps", stack, static_cast<int64_t>(level), request)] = capture.maps[level][request];
   }
   const auto sequences = [&](const char* what, const std::vector<std::vector<at::Tensor>>& all) {
     for (size_t i = 0; i < all.size(); ++i) {
       for (size_t j = 0; j < all[i].size(); ++j)
-        if (all[i][j].defined()) handed[key_of(what, stack, first + static_cast<int64_t>(i), j)] = all[i][j];
+        if (all[i][j].defined()) handed[stage_key(what, stack, first + static_cast<int64_t>(i), j)] = all[i][j];
     }
   };
   sequences("attention", capture.attention);
@@ -267,17 +259,18 @@ layers::Capture captured(const StageState& handed, const policy::Stack& stack, s
     const auto found = handed.find(key);
     return found == handed.end() ? at::Tensor() : found->second;
   };
-  capture.audio_features = find(key_of("features", stack));
+  capture.audio_features = find(stage_key("features", stack));
   const int64_t states = policy::hidden_state_of(stack, static_cast<int64_t>(stack.layers.size()));
   for (int64_t i = 0; i <= states; ++i) {
-    if (const at::Tensor hidden = find(key_of("hidden", stack, i)); hidden.defined()) capture.hidden.push_back(hidden);
+    if (const at::Tensor hidden = find(stage_key("hidden", stack, i)); hidden.defined())
+      capture.hidden.push_back(hidden);
     for (const auto& [what, all] : {std::pair{"attention", &capture.attention}, std::pair{"cross", &capture.cross},
                                     std::pair{"global", &capture.global}, std::pair{"streams", &capture.streams}}) {
-      const bool has = find(key_of(what, stack, i, 0)).defined();
+      const bool has = find(stage_key(what, stack, i, 0)).defined();
       if (!has && (all != &capture.attention || !policy::is_recurrent(stack))) continue;
       auto& layer = all->emplace_back();
       if (!has) continue;
-      for (size_t j = 0; j < sequences; ++j) layer.push_back(find(key_of(what, stack, i, j)));
+      for (size_t j = 0; j < sequences; ++j) layer.push_back(find(stage_key(what, stack, i, j)));
     }
   }
   return capture;
@@ -323,41 +316,41 @@ void Model::run_stack(size_t number, std::vector<RequestForward>& forwards, Stag
     batch.streams = stack.input.stream_count();
     if (capture.hidden_states || capture.attentions || capture.features || capture.feature_maps)
       batch.capture = &capture;
-    const std::string positions = key_of("positions", stack);
+    const std::string positions = stage_key("positions", stack);
     if (const auto found = handed.find(positions); found != handed.end()) batch.added_positions = found->second;
     layers::Source source;
     if (cross) {
       const policy::Stack& other = *policy_.stack(cross->source);
       const bool projected = other.output.cross_projection.has_value();
-      source = source_of(handed.at(projected ? key_of("source", other) : other.name), stack_inputs, seen);
-      const auto found = handed.find(key_of("positions", other));
+      source = source_of(handed.at(projected ? stage_key("source", other) : other.name), stack_inputs, seen);
+      const auto found = handed.find(stage_key("positions", other));
       if (found != handed.end()) source.added_positions = found->second;
     }
-    if (const auto skipped = handed.find(key_of("skipped", stack)); skipped != handed.end())
+    if (const auto skipped = handed.find(stage_key("skipped", stack)); skipped != handed.end())
       batch.skipped = std::exchange(skipped->second, {});
     StageRows beside(stack, *here, handed, batch);
     states = (*here)(states, batch, nullptr, cross ? &source : nullptr, with[0]->comm);
     beside.hand_on();
-    if (batch.skipped.defined()) handed[key_of("skipped", stack)] = batch.skipped;
+    if (batch.skipped.defined()) handed[stage_key("skipped", stack)] = batch.skipped;
     hand(handed, stack, here->range().begin, capture);
     if (batch.added_positions.defined()) handed[positions] = batch.added_positions;
-    if (here->ends() && stack.output.cross_projection) handed[key_of("source", stack)] = here->source(states);
+    if (here->ends() && stack.output.cross_projection) handed[stage_key("source", stack)] = here->source(states);
     if (here->ends() && stack.output.pooler) pool(stack, *here, with, stack_inputs, handed);
   }
   if (!last_) return;
   size_t sequences = 0;
   for (const StackInput* stack_input : stack_inputs) sequences += stack_input->batch.sequences.spans.size();
   const layers::Capture capture = captured(handed, stack, sequences);
-  const at::Tensor& shown = stack.output.shows_projected ? handed.at(key_of("source", stack)) : states;
+  const at::Tensor& shown = stack.output.shows_projected ? handed.at(stage_key("source", stack)) : states;
   Place place;
   place.rows.resize(policy::changes_rows(stack) ? with[0]->inputs.rows_of_states.at(stack.name).size() : 1);
   for (size_t i = 0; i < with.size(); ++i) {
     const size_t own = stack_inputs[i]->batch.sequences.spans.size();
     if (stack.output.pooler)
-      with[i]->pooled[stack.name] =
-          handed.at(key_of("pooled", stack)).narrow(0, static_cast<int64_t>(place.sequence), static_cast<int64_t>(own));
-    for (int64_t level = 0; needs_maps(policy_, stack) && handed.contains(key_of("maps", stack, level, i)); ++level)
-      with[i]->maps.push_back(handed.at(key_of("maps", stack, level, i)));
+      with[i]->pooled[stack.name] = handed.at(stage_key("pooled", stack))
+                                        .narrow(0, static_cast<int64_t>(place.sequence), static_cast<int64_t>(own));
+    for (int64_t level = 0; needs_maps(policy_, stack) && handed.contains(stage_key("maps", stack, level, i)); ++level)
+      with[i]->maps.push_back(handed.at(stage_key("maps", stack, level, i)));
     take_states(policy_, stack, shown, capture, place, *with[i]);
     for (size_t state = 0; state < place.rows.size(); ++state)
       place.rows[state] += with[i]->inputs.rows_of(stack.name, static_cast<int64_t>(state)).batch_rows();
@@ -381,7 +374,7 @@ void Model::pool(const policy::Stack& stack, const Stack& here, const std::vecto
     chosen.push_back(forwards[i]->select(stack.output.pooler->pool, stack, handed.at(stack.name).narrow(0, row, rows)));
     row += rows;
   }
-  handed[key_of("pooled", stack)] = here.pooled(at::cat(chosen));
+  handed[stage_key("pooled", stack)] = here.pooled(at::cat(chosen));
 }
 
 std::vector<Arrays> Model::forward(std::span<const Inputs> requests, const OutputSelection& wanted, StageState& handed,
