@@ -139,7 +139,7 @@ class FullyShardedExecutor final : public Executor, private GenerationExecutor, 
   GatherUnits units_;
   WeightPrefetcher prefetcher_;
   models::Model model_;
-  const int64_t sequences_;  ///< that recurrent layers have room for at first
+  const int64_t sequences_;  ///< for whose recurrent states memory is allocated at first
   std::optional<layers::KvCache> cache_;
   std::vector<models::Inputs> inputs_;  ///< inputs of the current step
 };

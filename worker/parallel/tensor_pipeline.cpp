@@ -185,7 +185,7 @@ class TensorPipelineExecutor final : public Executor,
   layers::Loader loader_;
   models::Model model_;
   const int64_t max_sequence_length_;
-  const int64_t sequences_;  ///< that recurrent layers have room for at first
+  const int64_t sequences_;  ///< for whose recurrent states memory is allocated at first
   const bool graphs_enabled_, graphs_supported_;
   int64_t bucket_ = 0;  ///< bucket of the current step
   GraphStatus graph_status_;

@@ -25,7 +25,7 @@ class RecurrentStates {
   /// numbered from 0 here; those that attend have undefined tensors.
   RecurrentStates(const policy::Stack&, Range layers, const Loader&, int64_t slots);
   LayerState& layer(size_t number) { return layers_[number]; }
-  /// Makes room for slots 0 .. `slots` - 1.
+  /// Grows the capacity to slots 0 .. `slots` - 1.
   void reserve(int64_t slots);
   /// Copies the states of all layers; `pairs` are (from, to) slots, of which no one is both.
   void copy(std::span<const int32_t> pairs);

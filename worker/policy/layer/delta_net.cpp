@@ -5,8 +5,8 @@
 
 namespace pm::policy {
 
-/// Binds the parts of a tensor whose rows are cut by key heads. By head: the rows of all parts of a key head lie
-/// together; else all rows of a part lie together.
+/// Binds the parts of a tensor whose rows are partitioned by key heads. By head: the rows of all parts of a key head
+/// lie together; else all rows of a part lie together.
 void Builder::delta_net_parts(const Context& context, const Node& row, const Scope& scope, const std::string& path,
                               const std::vector<DeltaPart>& parts, int64_t heads, bool by_head) {
   int64_t all = 0, before = 0;

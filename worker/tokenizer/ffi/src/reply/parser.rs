@@ -8,7 +8,7 @@ use crate::reply::content::{Captures, Content};
 use crate::reply::event::Event;
 use crate::reply::pattern::{Found, Pattern};
 use crate::reply::template::{Field, Streaming, Target, Template};
-use crate::reply::text::{begun, Text};
+use crate::reply::text::{incomplete_tail, Text};
 use regex_automata::hybrid::dfa::Cache;
 use serde_json::{Map, Value};
 use std::sync::Arc;
@@ -153,7 +153,7 @@ impl Parser {
 
     /// Appends bytes as text; those of a character that is not complete only if it is `complete`. Returns their number.
     fn append(&mut self, bytes: &[u8], complete: bool) -> usize {
-        let used = bytes.len() - if complete { 0 } else { begun(bytes) };
+        let used = bytes.len() - if complete { 0 } else { incomplete_tail(bytes) };
         self.buffer.push_str(&String::from_utf8_lossy(&bytes[..used]));
         used
     }

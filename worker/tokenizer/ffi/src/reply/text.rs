@@ -53,10 +53,10 @@ impl Text {
 }
 
 /// Returns how many bytes at the end are those of a character that is not complete, whatever stands before them.
-pub fn begun(bytes: &[u8]) -> usize {
-    let is_begun = |count: &usize| {
+pub fn incomplete_tail(bytes: &[u8]) -> usize {
+    let is_incomplete = |count: &usize| {
         let tail = &bytes[bytes.len() - count..];
         matches!(std::str::from_utf8(tail), Err(e) if e.valid_up_to() == 0 && e.error_len().is_none())
     };
-    (1..=bytes.len().min(3)).find(is_begun).unwrap_or(0)
+    (1..=bytes.len().min(3)).find(is_incomplete).unwrap_or(0)
 }
