@@ -40,19 +40,22 @@ TEST_P(Recurrent, IsRefused) {
   EXPECT_NE(refusal(changed).find(GetParam().message), std::string::npos) << refusal(changed);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    OfEachKind, Recurrent,
-    testing::ValuesIn(std::vector<Refused>{
-        {"OtherSizes",
-         [](auto& stack) {
-           stack.layers.push_back(stack.layers[0]);
-           stack.layers.back().delta_net->taps = 3;
-         },
-         "has recurrent layers of different sizes in one stack"},
-        {"CrossAttention", [](auto& stack) { stack.layers[1].cross.emplace(); }, blocks},
-        {"TwoStreams", [](auto& stack) { for (auto& layer : stack.layers) layer.order = policy::Order::Reversible; }, blocks},
-        {"Features", [](auto& stack) { stack.input.features.emplace(); }, rows}}),
-    [](const auto& info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(OfEachKind, Recurrent,
+                         testing::ValuesIn(std::vector<Refused>{
+                             {"OtherSizes",
+                              [](auto& stack) {
+                                stack.layers.push_back(stack.layers[0]);
+                                stack.layers.back().delta_net->taps = 3;
+                              },
+                              "has recurrent layers of different sizes in one stack"},
+                             {"CrossAttention", [](auto& stack) { stack.layers[1].cross.emplace(); }, blocks},
+                             {"TwoStreams",
+                              [](auto& stack) {
+                                for (auto& layer : stack.layers) layer.order = policy::Order::Reversible;
+                              },
+                              blocks},
+                             {"Features", [](auto& stack) { stack.input.features.emplace(); }, rows}}),
+                         [](const auto& info) { return std::string(info.param.name); });
 
 TEST(Check, ADecoderNeedsALayerThatAttends) {
   policy::Model decoder = model({head("lm", policy::LogitsSpec{})});
