@@ -118,9 +118,9 @@ def exchange(connection, ask):
     reply = connection.getresponse()
     headers = {name.lower(): value for name, value in reply.getheaders()}
     if headers.get("content-type", "").startswith("text/event-stream"):
-        lines = iter(reply.readline, b"")
+        # All at once: readline() takes a connection that is cut between two chunks for the end of the body.
+        lines = reply.read().splitlines()
         value, error = generated(events_of(lines, False)) if ask.path == "/generate" else joined(events_of(lines, True))
-        reply.read()
         return Reply(reply.status, headers, forget(of_chat(value)), error)
     value = json.loads(reply.read())
     error = value.get("error") if isinstance(value, dict) else None
