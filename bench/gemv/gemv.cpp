@@ -31,11 +31,11 @@ int main(int argc, char** argv) {
   std::printf("%-8s %5s %12s %20s %20s %20s\n", "type", "rows", "read", "ours", "ATen, fp32", "ATen, same type");
   for (at::ScalarType type : {at::kFloat, at::kBFloat16, at::kHalf, at::kChar}) {
     std::vector<at::Tensor> weights;
-    std::vector<pm::ops::Int8Matrix> numbers;
+    std::vector<pm::ops::QuantizedMatrix> numbers;
     for (int64_t i = 0; i < copies; ++i) {
       if (type == at::kChar)
         numbers.push_back(pm::ops::reference::int8_matrix(at::randn({out, in}), 32)),
-            weights.push_back(numbers.back().numbers);
+            weights.push_back(numbers.back().codes);
       else
         weights.push_back(at::randn({out, in}).to(type));
     }
@@ -45,14 +45,14 @@ int main(int argc, char** argv) {
     for (int64_t rows : {1, 2, 3, 4, 5, 6, 7, 8, 16, 32, 48, 64, 96, 128}) {
       if (rows > most) break;  // from here on `linear` is ATen
       const at::Tensor x = at::randn({rows, in}), same = x.to(int8 ? at::kFloat : type);
-      const auto matrix_with_scales = [&](const at::Tensor& w) -> const pm::ops::Int8Matrix& {
-        return *std::find_if(numbers.begin(), numbers.end(), [&](const auto& one) { return one.numbers.is_same(w); });
+      const auto matrix_with_scales = [&](const at::Tensor& w) -> const pm::ops::QuantizedMatrix& {
+        return *std::find_if(numbers.begin(), numbers.end(), [&](const auto& one) { return one.codes.is_same(w); });
       };
       const std::function<void(const at::Tensor&)> runs[] = {
           read_all,
           [&](const at::Tensor& w) { int8 ? pm::ops::linear(x, matrix_with_scales(w), {}) : pm::ops::linear(x, w); },
           [&](const at::Tensor& w) {
-            int8 ? aten.int8_linear(x, matrix_with_scales(w), {}, at::kFloat) : aten.linear(x, w, {}, at::kFloat);
+            int8 ? aten.quantized_linear(x, matrix_with_scales(w), {}, at::kFloat) : aten.linear(x, w, {}, at::kFloat);
           },
           [&](const at::Tensor& w) {
             if (!int8) at::mm(same, w.t());

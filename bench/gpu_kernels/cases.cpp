@@ -22,7 +22,7 @@ using ops::RowSampling;
 const char* name_of(Element type) { return type == Element::F32 ? "f32" : type == Element::BF16 ? "bf16" : "i8"; }
 std::string rows_of(int64_t rows) { return std::to_string(rows) + (rows == 1 ? " row" : " rows"); }
 
-constexpr int64_t scale_group = 32;  // inputs that share a scale, as worker/ops/int8.h has them
+constexpr int64_t scale_group = 32;  // inputs that share a scale, as worker/ops/quantized_matrix.h has them
 
 struct Matrix {
   int64_t in, out;

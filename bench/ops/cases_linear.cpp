@@ -17,9 +17,9 @@ constexpr int64_t cold_bytes = int64_t{256} << 20;
 
 /// One matrix, and how many copies of it no cache holds at once.
 struct Matrix {
-  at::Tensor values;          ///< [out, in] as stored; I8: dequantised fp32
-  ops::Int8Matrix quantised;  ///< of I8 only
-  at::Tensor bias;            ///< undefined: none
+  at::Tensor values;               ///< [out, in] as stored; I8: dequantized fp32
+  ops::QuantizedMatrix quantized;  ///< of I8 only
+  at::Tensor bias;                 ///< undefined: none
   int64_t copies = 1;
 };
 
@@ -38,14 +38,14 @@ Matrix random_matrix(const Shape& shape) {
   const at::Tensor values = at::randn({shape.out, shape.in});
   if (shape.has_bias) matrix.bias = at::randn({shape.out}).to(at::kBFloat16);
   if (shape.type == at::kChar) {
-    matrix.quantised = ops::reference::int8_matrix(values, shape.group);
+    matrix.quantized = ops::reference::int8_matrix(values, shape.group);
     if (shape.scales_follow_rows) {
       const at::Tensor rows =
-          at::cat({matrix.quantised.numbers.view(at::kByte), matrix.quantised.scales.view(at::kByte)}, 1).contiguous();
-      matrix.quantised = ops::int8_rows(rows, shape.in, shape.group);
+          at::cat({matrix.quantized.codes.view(at::kByte), matrix.quantized.scales.view(at::kByte)}, 1).contiguous();
+      matrix.quantized = ops::quantized_rows(rows, shape.in, shape.group);
     }
-    matrix.quantised.compute_type = shape.compute_type;
-    matrix.values = ops::dequantised(matrix.quantised);
+    matrix.quantized.compute_type = shape.compute_type;
+    matrix.values = ops::dequantized(matrix.quantized);
   } else {
     matrix.values = values.to(shape.type);
   }
@@ -60,7 +60,7 @@ void add_cases(std::vector<Case>& cases, const Shape& shape) {
   const bool int8 = shape.type == at::kChar;
   const at::ScalarType product = int8 ? shape.compute_type : shape.type;
   const auto weight_bytes =
-      static_cast<double>(int8 ? shape.out * ops::int8_row_bytes(shape.in, shape.group)
+      static_cast<double>(int8 ? shape.out * ops::quantized_row_bytes(shape.in, shape.group)
                                : shape.out * shape.in * static_cast<int64_t>(c10::elementSize(shape.type)));
   for (int64_t rows : shape.rows) {
     const bool prefill = rows >= prefill_rows;
@@ -96,12 +96,13 @@ void add_cases(std::vector<Case>& cases, const Shape& shape) {
             return {backend.linear(there, weights[static_cast<size_t>(call.number) % copies], bias, at::kFloat)};
           };
         }
-        const ops::Int8Matrix& q = given.quantised;
-        std::vector<ops::Int8Matrix> weights{{q.numbers.to(device), q.scales.to(device), q.group, q.compute_type}};
+        const ops::QuantizedMatrix& q = given.quantized;
+        std::vector<ops::QuantizedMatrix> weights{{q.codes.to(device), q.scales.to(device), q.group, q.compute_type}};
         while (weights.size() < copies)
-          weights.push_back({weights[0].numbers.clone(), weights[0].scales.clone(), q.group, q.compute_type});
+          weights.push_back({weights[0].codes.clone(), weights[0].scales.clone(), q.group, q.compute_type});
         return [=](const ops::Backend& backend, const Call& call) -> Outputs {
-          return {backend.int8_linear(there, weights[static_cast<size_t>(call.number) % copies], bias, at::kFloat)};
+          return {
+              backend.quantized_linear(there, weights[static_cast<size_t>(call.number) % copies], bias, at::kFloat)};
         };
       };
       return {expected, on};

@@ -17,8 +17,8 @@ class Dispatched final : public ops::Backend {
                     at::ScalarType result) const override {
     return ops::linear(x, weight, bias, result);
   }
-  at::Tensor int8_linear(const at::Tensor& x, const ops::Int8Matrix& matrix, const at::Tensor& bias,
-                         at::ScalarType result) const override {
+  at::Tensor quantized_linear(const at::Tensor& x, const ops::QuantizedMatrix& matrix, const at::Tensor& bias,
+                              at::ScalarType result) const override {
     return ops::linear(x, matrix, bias, result);
   }
   at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double eps,

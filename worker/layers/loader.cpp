@@ -29,7 +29,7 @@ int64_t stored_columns(const Param& param) {
   return std::accumulate(shape.begin() + 1, shape.end(), int64_t{1}, std::multiplies<>());
 }
 
-[[noreturn]] void refuse_to_quantise(const Param& param) {
+[[noreturn]] void refuse_to_quantize(const Param& param) {
   throw Error(Reason::ModelUnreadable,
               "tensor " + param.tensor->name +
                   " has infinities or NaNs, which int8 cannot hold; take precision F32, F16 or BF16");
@@ -104,7 +104,7 @@ at::Tensor Loader::load_rows(std::span<const Param* const> params) {
 Weight Loader::weight(std::span<const Param* const> params, Access access) {
   std::optional<Weight> sharded = sharder_ ? sharder_->keep(params, access) : std::nullopt;
   if (sharded) return *sharded;
-  return as_int8(*params[0]) ? int8_rows(params) : Weight(load_rows(params));
+  return as_int8(*params[0]) ? quantized_rows(params) : Weight(load_rows(params));
 }
 
 Weight Loader::weight(const Param& param, Access access) {
@@ -239,7 +239,7 @@ void Loader::read(std::span<const Param* const> params, Range rows, at::Tensor t
   }
 }
 
-void Loader::read_int8(std::span<const Param* const> params, Range rows, std::byte* out) {
+void Loader::read_quantized(std::span<const Param* const> params, Range rows, std::byte* out) {
   const int64_t in = shape(params)[1], group = policy::scale_group(*params[0]), groups = (in + group - 1) / group,
                 block = std::max<int64_t>(1, staging_bytes / std::max<int64_t>(1, 4 * in));
   std::vector<int8_t> numbers(static_cast<size_t>(in));
@@ -249,8 +249,8 @@ void Loader::read_int8(std::span<const Param* const> params, Range rows, std::by
     const at::Tensor tile = at::empty({some.size(), in}, at::kFloat);
     read(params, some, tile);
     for (int64_t row = 0; row < some.size(); ++row) {
-      if (!ops::quantise(tile.const_data_ptr<float>() + row * in, 1, in, group, numbers.data(), scales.data()))
-        refuse_to_quantise(*params[0]);
+      if (!ops::quantize(tile.const_data_ptr<float>() + row * in, 1, in, group, numbers.data(), scales.data()))
+        refuse_to_quantize(*params[0]);
       out = std::copy_n(reinterpret_cast<const std::byte*>(numbers.data()), in, out);
       out = std::copy_n(reinterpret_cast<const std::byte*>(scales.data()), groups * scale_bytes, out);
     }
@@ -269,13 +269,13 @@ void Loader::loaded() {
   ops::release_unused(device_);
 }
 
-Weight Loader::int8_rows(std::span<const Param* const> params) {
-  Weight& whole = quantised_[storages_of(params)];
+Weight Loader::quantized_rows(std::span<const Param* const> params) {
+  Weight& whole = quantized_[storages_of(params)];
   if (whole.defined()) return whole;
   const std::vector<int64_t> shape = this->shape(params);
   const int64_t in = shape[1], group = policy::scale_group(*params[0]), groups = (in + group - 1) / group;
-  const ops::Int8Matrix made{arena_.allocate(shape, at::kChar), arena_.allocate({shape[0], groups}, at::kBFloat16),
-                             group, scalar_type(partition_.compute_type())};
+  const ops::QuantizedMatrix made{arena_.allocate(shape, at::kChar), arena_.allocate({shape[0], groups}, at::kBFloat16),
+                                  group, scalar_type(partition_.compute_type())};
   const int64_t block = std::max<int64_t>(1, staging_bytes / std::max<int64_t>(1, 4 * in));
   int64_t row = 0;  // of all parameters
   for (const Param* param : params) {
@@ -293,11 +293,11 @@ Weight Loader::int8_rows(std::span<const Param* const> params) {
                        numbers = at::empty({some.size(), in}, at::kChar),
                        scales = at::empty({some.size(), groups}, at::kBFloat16);
       fill(*param, here, tile);
-      if (!ops::quantise(tile.const_data_ptr<float>(), some.size(), in, group, numbers.mutable_data_ptr<int8_t>(),
+      if (!ops::quantize(tile.const_data_ptr<float>(), some.size(), in, group, numbers.mutable_data_ptr<int8_t>(),
                          static_cast<uint16_t*>(scales.mutable_data_ptr()))) {
-        refuse_to_quantise(*param);
+        refuse_to_quantize(*param);
       }
-      made.numbers.narrow(0, row + first, some.size()).copy_(numbers);
+      made.codes.narrow(0, row + first, some.size()).copy_(numbers);
       made.scales.narrow(0, row + first, some.size()).copy_(scales);
     }
     row += rows;

@@ -61,8 +61,8 @@ class Loader {
   /// Reads rows (elements of vectors) of what load_rows() would return into `target`. The parameters must not be
   /// sharded over tensor-parallel ranks.
   void read(std::span<const policy::Param* const>, Range rows, at::Tensor target);
-  /// Reads rows of a matrix as int8; the scales of each row follow its numbers (ops::int8_row_bytes).
-  void read_int8(std::span<const policy::Param* const>, Range rows, std::byte* out);
+  /// Reads rows of a matrix as int8; the scales of each row follow its numbers (ops::quantized_row_bytes).
+  void read_quantized(std::span<const policy::Param* const>, Range rows, std::byte* out);
   /// Returns true when these parameters are held as int8.
   bool as_int8(const policy::Param& first) const { return precision_ == DType::I8 && first.matrix && !first.keep; }
   /// Allocates memory that counts as weights.
@@ -83,7 +83,7 @@ class Loader {
   std::vector<int64_t> shape(std::span<const policy::Param* const>) const;
   at::Tensor fresh_rows(std::span<const policy::Param* const>);
   /// Loads the parameters as int8 by blocks of rows; a block is as large as the staging memory.
-  Weight int8_rows(std::span<const policy::Param* const>);
+  Weight quantized_rows(std::span<const policy::Param* const>);
   void fill(const policy::Param&, std::span<const policy::TensorSlice>, at::Tensor target);
   const checkpoint::Checkpoint& checkpoint_;
   std::optional<checkpoint::DirectFiles> direct_files_;
@@ -95,7 +95,7 @@ class Loader {
   at::Device device_;
   ops::Arena arena_;
   std::map<std::string, at::Tensor> loaded_;  ///< keyed by the stacked storages
-  std::map<std::string, Weight> quantised_;   ///< likewise
+  std::map<std::string, Weight> quantized_;   ///< likewise
   std::vector<std::byte> staging_;            ///< of the CPU
   std::unique_ptr<ops::Staging> to_device_;   ///< of other devices
   int64_t read_bytes_ = 0;

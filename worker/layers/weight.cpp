@@ -54,7 +54,7 @@ int64_t Weight::size(int64_t dimension) const {
   return std::visit(
       Visitor{[](std::monostate) -> int64_t { throw_empty("size"); },
               [&](const Resident& resident) { return resident.tensor.size(dimension); },
-              [&](const Int8& int8) { return int8.matrix.numbers.size(dimension); },
+              [&](const Quantized& quantized) { return quantized.matrix.codes.size(dimension); },
               [&](const Gathered& gathered) { return gathered.shape.at(static_cast<size_t>(dimension)); }},
       form_);
 }
@@ -62,7 +62,7 @@ int64_t Weight::size(int64_t dimension) const {
 at::Tensor Weight::linear(const at::Tensor& x, const at::Tensor& bias, at::ScalarType result) const {
   return std::visit(Visitor{[](std::monostate) -> at::Tensor { throw_empty("product"); },
                             [&](const Resident& resident) { return ops::linear(x, resident.tensor, bias, result); },
-                            [&](const Int8& int8) { return ops::linear(x, int8.matrix, bias, result); },
+                            [&](const Quantized& quantized) { return ops::linear(x, quantized.matrix, bias, result); },
                             [&](const Gathered& gathered) { return gathered.linear(x, bias, result); }},
                     form_);
 }
@@ -70,9 +70,9 @@ at::Tensor Weight::linear(const at::Tensor& x, const at::Tensor& bias, at::Scala
 at::Tensor Weight::look_up(const at::Tensor& ids) const {
   return std::visit(Visitor{[](std::monostate) -> at::Tensor { throw_empty("rows"); },
                             [&](const Resident& resident) { return at::index_select(resident.tensor, 0, ids); },
-                            [&](const Int8& int8) {
-                              const ops::Int8Matrix& matrix = int8.matrix;
-                              return ops::dequantised({at::index_select(matrix.numbers, 0, ids),
+                            [&](const Quantized& quantized) {
+                              const ops::QuantizedMatrix& matrix = quantized.matrix;
+                              return ops::dequantized({at::index_select(matrix.codes, 0, ids),
                                                        at::index_select(matrix.scales, 0, ids), matrix.group});
                             },
                             [&](const Gathered& gathered) { return gathered.gatherer->look_up(gathered.number, ids); }},
@@ -82,7 +82,7 @@ at::Tensor Weight::look_up(const at::Tensor& ids) const {
 at::Tensor Weight::value() const {
   return std::visit(
       Visitor{[](std::monostate) { return at::Tensor(); }, [](const Resident& resident) { return resident.tensor; },
-              [](const Int8& int8) { return ops::dequantised(int8.matrix); },
+              [](const Quantized& quantized) { return ops::dequantized(quantized.matrix); },
               [](const Gathered& gathered) { return gathered.value(); }},
       form_);
 }

@@ -11,7 +11,7 @@
 #include <variant>
 #include <vector>
 
-#include "worker/ops/int8.h"
+#include "worker/ops/quantized_matrix.h"
 #include "worker/policy/spec/param.h"
 
 namespace pm::layers {
@@ -38,7 +38,7 @@ class Weight {
   explicit Weight(at::Tensor tensor) {
     if (tensor.defined()) form_ = Resident{std::move(tensor)};
   }
-  explicit Weight(ops::Int8Matrix matrix) : form_(Int8{std::move(matrix)}) {}
+  explicit Weight(ops::QuantizedMatrix matrix) : form_(Quantized{std::move(matrix)}) {}
   /// Makes the handle of weight `number` of the gatherer, which must outlive it.
   Weight(WeightGatherer& gatherer, int number, std::vector<int64_t> shape)
       : form_(Gathered{&gatherer, number, std::move(shape)}) {}
@@ -63,8 +63,8 @@ class Weight {
   struct Resident {
     at::Tensor tensor;
   };
-  struct Int8 {
-    ops::Int8Matrix matrix;
+  struct Quantized {
+    ops::QuantizedMatrix matrix;
   };
   struct Gathered {
     WeightGatherer* gatherer;
@@ -73,7 +73,7 @@ class Weight {
     at::Tensor linear(const at::Tensor& x, const at::Tensor& bias, at::ScalarType result) const;
     at::Tensor value() const;
   };
-  std::variant<std::monostate, Resident, Int8, Gathered> form_;
+  std::variant<std::monostate, Resident, Quantized, Gathered> form_;
 };
 
 /// How a layer uses a weight.

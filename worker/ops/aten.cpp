@@ -125,17 +125,17 @@ at::Tensor Backend::linear(const at::Tensor& given, const at::Tensor& weight, co
   return y.to(result);
 }
 
-at::Tensor Backend::int8_linear(const at::Tensor& given, const Int8Matrix& w, const at::Tensor& bias,
-                                at::ScalarType result) const {
+at::Tensor Backend::quantized_linear(const at::Tensor& given, const QuantizedMatrix& w, const at::Tensor& bias,
+                                     at::ScalarType result) const {
   const at::Tensor x = given.to(at::kFloat);
-  const int64_t out = w.numbers.size(0), in = w.numbers.size(1),
+  const int64_t out = w.codes.size(0), in = w.codes.size(1),
                 rows = std::max<int64_t>(16, tile_bytes / std::max<int64_t>(1, 4 * in));
   at::Tensor y = at::empty({x.size(0), out}, x.options());
   for (int64_t first = 0; first < out; first += rows) {
     const int64_t count = std::min(rows, out - first);
     y.narrow(1, first, count)
         .copy_(
-            at::mm(x, dequantised({w.numbers.narrow(0, first, count), w.scales.narrow(0, first, count), w.group}).t()));
+            at::mm(x, dequantized({w.codes.narrow(0, first, count), w.scales.narrow(0, first, count), w.group}).t()));
   }
   if (bias.defined()) y.add_(bias);
   return y.to(result);

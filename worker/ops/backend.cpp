@@ -42,8 +42,8 @@ at::Tensor linear(const at::Tensor& x, const at::Tensor& weight) {
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, at::ScalarType result) {
   return backend_for(x).linear(x, weight, bias, result);
 }
-at::Tensor linear(const at::Tensor& x, const Int8Matrix& matrix, const at::Tensor& bias, at::ScalarType result) {
-  return backend_for(x).int8_linear(x, matrix, bias, result);
+at::Tensor linear(const at::Tensor& x, const QuantizedMatrix& matrix, const at::Tensor& bias, at::ScalarType result) {
+  return backend_for(x).quantized_linear(x, matrix, bias, result);
 }
 at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double eps,
                       at::ScalarType result) {

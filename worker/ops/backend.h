@@ -4,7 +4,7 @@
 #pragma once
 #include "worker/ops/attention.h"
 #include "worker/ops/fused.h"
-#include "worker/ops/int8.h"
+#include "worker/ops/quantized_matrix.h"
 #include "worker/ops/sample.h"
 
 namespace pm::ops {
@@ -18,8 +18,8 @@ class Backend {
   virtual at::ScalarType activation_type(at::ScalarType /*compute*/) const { return at::kFloat; }
   virtual at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                             at::ScalarType result) const;
-  virtual at::Tensor int8_linear(const at::Tensor& x, const Int8Matrix&, const at::Tensor& bias,
-                                 at::ScalarType result) const;
+  virtual at::Tensor quantized_linear(const at::Tensor& x, const QuantizedMatrix&, const at::Tensor& bias,
+                                      at::ScalarType result) const;
   virtual at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double eps,
                                 at::ScalarType result) const;
   virtual at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps, double weight_offset,

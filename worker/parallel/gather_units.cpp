@@ -145,14 +145,14 @@ layers::Weight GatherUnits::view_rows(int number, const at::Tensor& bytes) const
   std::vector<int64_t> shape = weight.shape;
   shape[0] = bytes.numel() / weight.row_bytes;
   if (weight.group > 0)
-    return layers::Weight(ops::int8_rows(bytes.view({shape[0], weight.row_bytes}), shape[1], weight.group,
-                                         layers::scalar_type(compute_)));
+    return layers::Weight(ops::quantized_rows(bytes.view({shape[0], weight.row_bytes}), shape[1], weight.group,
+                                              layers::scalar_type(compute_)));
   return layers::Weight(bytes.view({-1}).view(weight.type).view(shape));
 }
 
 void GatherUnits::read_rows(layers::Loader& loader, int number, Range rows, std::byte* out) const {
   const ShardedWeight& weight = this->weight(number);
-  if (weight.group > 0) return loader.read_int8(weight.params, rows, out);
+  if (weight.group > 0) return loader.read_quantized(weight.params, rows, out);
   std::vector<int64_t> shape = weight.shape;
   shape[0] = rows.size();
   loader.read(weight.params, rows, at::from_blob(out, shape, at::TensorOptions(weight.type)));
@@ -163,7 +163,7 @@ void GatherUnits::lay_out() {
   for (ShardedWeight& weight : weights_) {
     const auto element = static_cast<int64_t>(c10::elementSize(weight.type));
     weight.row_bytes =
-        weight.group > 0 ? ops::int8_row_bytes(weight.shape[1], weight.group)
+        weight.group > 0 ? ops::quantized_row_bytes(weight.shape[1], weight.group)
                          : std::accumulate(weight.shape.begin() + 1, weight.shape.end(), element, std::multiplies<>());
     weight.bytes = weight.shape[0] * weight.row_bytes;
   }

@@ -30,9 +30,9 @@ class SerializedBackend final : public ops::Backend {
                     at::ScalarType result) const override {
     return serialized([&] { return kernels_.linear(x, weight, bias, result); });
   }
-  at::Tensor int8_linear(const at::Tensor& x, const ops::Int8Matrix& w, const at::Tensor& bias,
-                         at::ScalarType result) const override {
-    return serialized([&] { return kernels_.int8_linear(x, w, bias, result); });
+  at::Tensor quantized_linear(const at::Tensor& x, const ops::QuantizedMatrix& w, const at::Tensor& bias,
+                              at::ScalarType result) const override {
+    return serialized([&] { return kernels_.quantized_linear(x, w, bias, result); });
   }
   at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double eps,
                         at::ScalarType result) const override {

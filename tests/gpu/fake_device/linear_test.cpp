@@ -151,26 +151,26 @@ TEST(CudaLinear, ABiasOfAnotherTypeIsAddedBeforeTheResultIsRounded) {
 }
 
 /// An int8 matrix of random numbers and positive scales on the host.
-ops::Int8Matrix int8_matrix(int64_t out, int64_t in, int64_t group, at::ScalarType compute_type) {
+ops::QuantizedMatrix int8_matrix(int64_t out, int64_t in, int64_t group, at::ScalarType compute_type) {
   return {at::randint(-127, 128, {out, in}, at::TensorOptions(at::kChar)),
           at::rand({out, (in + group - 1) / group}).add_(0.1).to(at::kBFloat16), group, compute_type};
 }
 
-ops::Int8Matrix on_device(const ops::Int8Matrix& w) {
-  return {w.numbers.to(device), w.scales.to(device), w.group, w.compute_type};
+ops::QuantizedMatrix on_device(const ops::QuantizedMatrix& w) {
+  return {w.codes.to(device), w.scales.to(device), w.group, w.compute_type};
 }
 
 TEST(CudaLinear, Int8IsWidenedByOneLaunchForManyRowsAndReadOnceForEachEightRowsElse) {
   at::manual_seed(3);
   for (at::ScalarType type : {at::kFloat, at::kHalf, at::kBFloat16}) {
     for (int64_t group : {20, 32, 80, 1000}) {
-      const ops::Int8Matrix w = int8_matrix(450, 400, group, type), there = on_device(w);
+      const ops::QuantizedMatrix w = int8_matrix(450, 400, group, type), there = on_device(w);
       const at::Tensor bias = at::randn({450}), x = at::randn({70, 400}),
-                       expected = product(x.to(type), ops::dequantised(w).to(type)) + bias.to(at::kDouble),
+                       expected = product(x.to(type), ops::dequantized(w).to(type)) + bias.to(at::kDouble),
                        bias_there = bias.to(device);
       for (int64_t rows : {1, 3, 4, 5, 8, 9, 24, 25, 70}) {
         const at::Tensor some = x.narrow(0, 0, rows).to(device);
-        const Counted counts = counted([&] { return backend().int8_linear(some, there, bias_there, at::kFloat); });
+        const Counted counts = counted([&] { return backend().quantized_linear(some, there, bias_there, at::kFloat); });
         const bool few = rows <= (type == at::kFloat ? 4 : 24) && group != 20;  // gemv() takes even groups only
         EXPECT_EQ(counts.launches, few ? (rows + 7) / 8 : 1) << rows << " rows, groups of " << group;
         EXPECT_EQ(counts.products, few ? 0 : 1) << rows << " rows, groups of " << group;
@@ -185,13 +185,13 @@ TEST(CudaLinear, Int8ResultsOf16BitsAreRoundedOnce) {
   at::manual_seed(8);
   for (at::ScalarType type : {at::kHalf, at::kBFloat16}) {
     for (int64_t group : {20, 32}) {
-      const ops::Int8Matrix w = int8_matrix(450, 400, group, type), there = on_device(w);
+      const ops::QuantizedMatrix w = int8_matrix(450, 400, group, type), there = on_device(w);
       const at::Tensor bias = at::randn({450}).to(type), x = at::randn({30, 400}).to(type),
-                       expected = product(x, ops::dequantised(w).to(type)) + bias.to(at::kDouble),
+                       expected = product(x, ops::dequantized(w).to(type)) + bias.to(at::kDouble),
                        bias_there = bias.to(device);
       for (int64_t rows : {1, 8, 30}) {
         const at::Tensor some = x.narrow(0, 0, rows).to(device);
-        const Counted counts = counted([&] { return backend().int8_linear(some, there, bias_there, type); });
+        const Counted counts = counted([&] { return backend().quantized_linear(some, there, bias_there, type); });
         EXPECT_EQ(counts.result.scalar_type(), type);
         EXPECT_EQ(counts.launches, 1) << rows << " rows, groups of " << group;
         EXPECT_EQ(counts.others, 0) << rows << " rows: neither a cast nor a sum";
@@ -204,33 +204,33 @@ TEST(CudaLinear, Int8ResultsOf16BitsAreRoundedOnce) {
 TEST(CudaLinear, Int8WithScalesBehindEachRow) {
   at::manual_seed(4);
   for (int64_t in : {512, 96, 90}) {  // rows of 544, 102 and 96 bytes
-    const ops::Int8Matrix apart = int8_matrix(45, in, 32, at::kBFloat16);
+    const ops::QuantizedMatrix apart = int8_matrix(45, in, 32, at::kBFloat16);
     const at::Tensor bytes =
-        at::cat({apart.numbers.view(at::kByte), apart.scales.view(at::kByte)}, 1).contiguous().to(device);
-    const ops::Int8Matrix w = ops::int8_rows(bytes, in, 32, at::kBFloat16);
+        at::cat({apart.codes.view(at::kByte), apart.scales.view(at::kByte)}, 1).contiguous().to(device);
+    const ops::QuantizedMatrix w = ops::quantized_rows(bytes, in, 32, at::kBFloat16);
     const at::Tensor x = at::randn({30, in}),
-                     expected = product(x.to(at::kBFloat16), ops::dequantised(apart).to(at::kBFloat16));
+                     expected = product(x.to(at::kBFloat16), ops::dequantized(apart).to(at::kBFloat16));
     for (int64_t rows : {1, 7, 30})
-      EXPECT_LT(error(backend().int8_linear(x.narrow(0, 0, rows).to(device), w, {}, at::kFloat).cpu(),
+      EXPECT_LT(error(backend().quantized_linear(x.narrow(0, 0, rows).to(device), w, {}, at::kFloat).cpu(),
                       expected.narrow(0, 0, rows)),
                 tolerance)
           << rows << " rows of " << in;
   }
 }
 
-TEST(CudaLinear, ALargeInt8MatrixIsWidenedByTilesOfAtLeast32MiB) {
+TEST(CudaLinear, ALargeQuantizedMatrixIsWidenedByTilesOfAtLeast32MiB) {
   at::manual_seed(5);
   constexpr int64_t in = 8192, out = 8200, rows = 25;
-  const ops::Int8Matrix w = int8_matrix(out, in, 32, at::kBFloat16), there = on_device(w);
+  const ops::QuantizedMatrix w = int8_matrix(out, in, 32, at::kBFloat16), there = on_device(w);
   const at::Tensor x = at::randn({rows, in}).to(at::kBFloat16), x_there = x.to(device);
   ops::reset_peak(device);
   const int64_t before = ops::device_memory(device).allocated;
-  const at::Tensor y = backend().int8_linear(x_there, there, {}, at::kFloat);
+  const at::Tensor y = backend().quantized_linear(x_there, there, {}, at::kFloat);
   const int64_t beside = ops::device_memory(device).peak_allocated - before - rows * out * 4;
   EXPECT_GE(beside, widened_tile_bytes);
   EXPECT_LE(beside, 2 * widened_tile_bytes + widened_tile_row_multiple * in * 2);
-  EXPECT_LT(error(y.cpu(), product(x, ops::dequantised(w).to(at::kBFloat16))), tolerance);
-  const Counted counts = counted([&] { return backend().int8_linear(x_there, there, {}, at::kFloat); });
+  EXPECT_LT(error(y.cpu(), product(x, ops::dequantized(w).to(at::kBFloat16))), tolerance);
+  const Counted counts = counted([&] { return backend().quantized_linear(x_there, there, {}, at::kFloat); });
   EXPECT_EQ(counts.launches, 4);
   EXPECT_EQ(counts.products, 4);
 }

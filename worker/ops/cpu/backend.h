@@ -10,8 +10,8 @@ class CpuBackend final : public Backend {
  public:
   at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                     at::ScalarType result) const override;
-  at::Tensor int8_linear(const at::Tensor& x, const Int8Matrix&, const at::Tensor& bias,
-                         at::ScalarType result) const override;
+  at::Tensor quantized_linear(const at::Tensor& x, const QuantizedMatrix&, const at::Tensor& bias,
+                              at::ScalarType result) const override;
   at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double eps,
                         at::ScalarType result) const override;
   at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps, double weight_offset,

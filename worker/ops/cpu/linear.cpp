@@ -94,17 +94,17 @@ at::Tensor CpuBackend::linear(const at::Tensor& x, const at::Tensor& weight, con
   return Backend::linear(x, weight, bias, result);
 }
 
-at::Tensor CpuBackend::int8_linear(const at::Tensor& x, const Int8Matrix& w, const at::Tensor& bias,
-                                   at::ScalarType result) const {
+at::Tensor CpuBackend::quantized_linear(const at::Tensor& x, const QuantizedMatrix& w, const at::Tensor& bias,
+                                        at::ScalarType result) const {
   if (x.size(0) < 1 || x.size(0) > most_rows(at::kChar) || (bias.defined() && !is_element(bias.scalar_type())))
-    return Backend::int8_linear(x, w, bias, result);
+    return Backend::quantized_linear(x, w, bias, result);
   const Gemv whole{.type = Element::I8,
-                   .w = w.numbers.const_data_ptr(),
-                   .in = w.numbers.size(1),
-                   .out = w.numbers.size(0),
+                   .w = w.codes.const_data_ptr(),
+                   .in = w.codes.size(1),
+                   .out = w.codes.size(0),
                    .scales = static_cast<const uint16_t*>(w.scales.const_data_ptr()),
                    .group = w.group,
-                   .w_stride = w.numbers.stride(0),
+                   .w_stride = w.codes.stride(0),
                    .scale_stride = w.scales.stride(0)};
   return few_rows(x, whole, bias, whole.in);
 }

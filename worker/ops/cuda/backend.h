@@ -40,8 +40,8 @@ class CudaBackend final : public Backend {
                     at::ScalarType result) const override;
   /// As linear(), where weights and x are rounded to the matrix' compute_type. For more rows the weights are widened to
   /// it in a workspace, tile by tile (widened_tile_rows).
-  at::Tensor int8_linear(const at::Tensor& x, const Int8Matrix&, const at::Tensor& bias,
-                         at::ScalarType result) const override;
+  at::Tensor quantized_linear(const at::Tensor& x, const QuantizedMatrix&, const at::Tensor& bias,
+                              at::ScalarType result) const override;
   at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double eps,
                         at::ScalarType result) const override;
   at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps, double weight_offset,

@@ -124,19 +124,19 @@ at::Tensor CudaBackend::linear(const at::Tensor& given, const at::Tensor& weight
   return writing.finished(y, bias, result);
 }
 
-at::Tensor CudaBackend::int8_linear(const at::Tensor& given, const Int8Matrix& w, const at::Tensor& bias,
-                                    at::ScalarType result) const {
-  const int64_t out = w.numbers.size(0), in = w.numbers.size(1);
+at::Tensor CudaBackend::quantized_linear(const at::Tensor& given, const QuantizedMatrix& w, const at::Tensor& bias,
+                                         at::ScalarType result) const {
+  const int64_t out = w.codes.size(0), in = w.codes.size(1);
   const at::ScalarType type = w.compute_type;
   const at::Tensor x = of_type_or_fp32(given, type);
-  if (!is_element(type) || w.numbers.stride(1) != 1 || w.scales.stride(1) != 1 || x.numel() == 0)
-    return Backend::int8_linear(x, w, bias, result);
+  if (!is_element(type) || w.codes.stride(1) != 1 || w.scales.stride(1) != 1 || x.numel() == 0)
+    return Backend::quantized_linear(x, w, bias, result);
   const bool grouped = w.group >= in || (w.group % 16 == 0 && in <= max_grouped_inputs),
              few = x.size(0) <= (type == at::kFloat ? fp32_crossover_rows : quantised_crossover_rows);
   if (grouped && few && is_element_or_undefined(bias))
     return run_gemv(x,
-                    {.w = address(w.numbers),
-                     .w_stride = w.numbers.stride(0),
+                    {.w = address(w.codes),
+                     .w_stride = w.codes.stride(0),
                      .w_type = Element::I8,
                      .scales = address(w.scales),
                      .scale_stride = w.scales.stride(0),
@@ -146,10 +146,9 @@ at::Tensor CudaBackend::int8_linear(const at::Tensor& given, const Int8Matrix& w
                      .out = out},
                     bias, result);
   return multiply_by_tiles(x.to(type), out, bias, result, [&](int64_t first, const at::Tensor& tile) {
-    const at::Tensor numbers = w.numbers.narrow(0, first, tile.size(0)),
-                     scales = w.scales.narrow(0, first, tile.size(0));
+    const at::Tensor numbers = w.codes.narrow(0, first, tile.size(0)), scales = w.scales.narrow(0, first, tile.size(0));
     widen({.numbers = address(numbers),
-           .stride = w.numbers.stride(0),
+           .stride = w.codes.stride(0),
            .scales = address(scales),
            .scale_stride = w.scales.stride(0),
            .scale_group = w.group,

@@ -15,8 +15,8 @@ constexpr int64_t out = 6, in = 4, group = 2;
 
 at::Tensor matrix() { return at::arange(out * in, at::kFloat).view({out, in}) / 8 - 1; }
 
-ops::Int8Matrix int8_matrix() {
-  return {.numbers = at::arange(out * in, at::kChar).view({out, in}) - 12,
+ops::QuantizedMatrix int8_matrix() {
+  return {.codes = at::arange(out * in, at::kChar).view({out, in}) - 12,
           .scales = at::full({out, in / group}, 0.5, at::kBFloat16),
           .group = group};
 }
@@ -61,9 +61,9 @@ TEST(Weight, AResidentTensorIsUsedAsItIs) {
   EXPECT_TRUE(weight.value().is_same(tensor));
 }
 
-TEST(Weight, AnInt8MatrixIsScaledWhereItIsUsed) {
+TEST(Weight, AnQuantizedMatrixIsScaledWhereItIsUsed) {
   const Weight weight(int8_matrix());
-  expect_uses_of(weight, ops::dequantised(int8_matrix()));
+  expect_uses_of(weight, ops::dequantized(int8_matrix()));
   EXPECT_FALSE(weight.is_gathered());
 }
 

@@ -3,8 +3,8 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include "worker/ops/int8.h"
 #include "worker/ops/linear.h"
+#include "worker/ops/quantized_matrix.h"
 
 namespace pm::ops {
 namespace {
@@ -52,7 +52,7 @@ TEST(Linear, EveryHalfIsReadExactly) {
 }
 
 /// Implements the quantisation rule of int8.h with ATen.
-Int8Matrix quantised(const at::Tensor& w, int64_t group) {
+QuantizedMatrix quantized(const at::Tensor& w, int64_t group) {
   const int64_t out = w.size(0), in = w.size(1), groups = (in + group - 1) / group;
   at::Tensor padded = at::zeros({out, groups * group});
   padded.narrow(1, 0, in).copy_(w);
@@ -70,22 +70,22 @@ TEST(Int8, FollowsTheRuleExactlyAndIsOffByAtMostHalfAStep) {
   for (int64_t group : {1, 20, 32, 80}) {
     at::Tensor w = at::randn({37, 200}) * at::exp(4 * at::randn({37, 1}));
     w[3].zero_();
-    const Int8Matrix want = quantised(w, group);
-    Int8Matrix got{at::empty_like(want.numbers), at::empty_like(want.scales), group};
-    EXPECT_TRUE(quantise(w.const_data_ptr<float>(), 37, 200, group, got.numbers.mutable_data_ptr<int8_t>(),
+    const QuantizedMatrix want = quantized(w, group);
+    QuantizedMatrix got{at::empty_like(want.codes), at::empty_like(want.scales), group};
+    EXPECT_TRUE(quantize(w.const_data_ptr<float>(), 37, 200, group, got.codes.mutable_data_ptr<int8_t>(),
                          static_cast<uint16_t*>(got.scales.mutable_data_ptr())));
-    EXPECT_TRUE(at::equal(got.numbers, want.numbers)) << group;
+    EXPECT_TRUE(at::equal(got.codes, want.codes)) << group;
     EXPECT_TRUE(at::equal(got.scales, want.scales)) << group;
-    EXPECT_LE(got.numbers.abs().max().item<int>(), 127);
+    EXPECT_LE(got.codes.abs().max().item<int>(), 127);
     const at::Tensor steps =
-        (dequantised(got) - w).abs() / dequantised({at::ones_like(got.numbers), got.scales, group}).clamp_min(1e-30);
+        (dequantized(got) - w).abs() / dequantized({at::ones_like(got.codes), got.scales, group}).clamp_min(1e-30);
     EXPECT_LE(steps.max().item<float>(), 0.5001f);
   }
   at::Tensor bad = at::ones({1, 4});
   bad[0][2] = INFINITY;
   int8_t numbers[4];
   uint16_t scale;
-  EXPECT_FALSE(quantise(bad.const_data_ptr<float>(), 1, 4, 4, numbers, &scale));
+  EXPECT_FALSE(quantize(bad.const_data_ptr<float>(), 1, 4, 4, numbers, &scale));
 }
 
 TEST(Int8, ProductsAreThoseOfTheDequantisedMatrixForFewAndManyRows) {
@@ -93,9 +93,9 @@ TEST(Int8, ProductsAreThoseOfTheDequantisedMatrixForFewAndManyRows) {
   for (const auto& [in, group] :
        {std::pair<int64_t, int64_t>{0, 32}, {7, 32}, {333, 32}, {1024, 32}, {320, 80}, {100, 20}}) {
     const at::Tensor b = at::randn({45}).to(at::kBFloat16);
-    const Int8Matrix w = quantised(at::randn({45, in}), group);
+    const QuantizedMatrix w = quantized(at::randn({45, in}), group);
     const at::Tensor x = at::randn({200, in}),
-                     want = at::mm(x.to(at::kDouble), dequantised(w).to(at::kDouble).t()) + b.to(at::kDouble);
+                     want = at::mm(x.to(at::kDouble), dequantized(w).to(at::kDouble).t()) + b.to(at::kDouble);
     for (int64_t rows : {1, 2, 3, 5, 8, 9, 40, 200}) {
       const at::Tensor got = ops::linear(x.narrow(0, 0, rows), w, b);
       EXPECT_LT((got.to(at::kDouble) - want.narrow(0, 0, rows)).abs().max().item<double>(), 2e-4)

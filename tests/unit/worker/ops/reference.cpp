@@ -74,11 +74,11 @@ at::Tensor rotate(const at::Tensor& x, const at::Tensor& positions, const at::Te
   return rotated;
 }
 
-Int8Matrix int8_matrix(const at::Tensor& w, int64_t group) {
+QuantizedMatrix int8_matrix(const at::Tensor& w, int64_t group) {
   const int64_t out = w.size(0), in = w.size(1);
-  const Int8Matrix matrix{at::empty({out, in}, at::kChar), at::empty({out, (in + group - 1) / group}, at::kBFloat16),
-                          group};
-  quantise(w.const_data_ptr<float>(), out, in, group, matrix.numbers.mutable_data_ptr<int8_t>(),
+  const QuantizedMatrix matrix{at::empty({out, in}, at::kChar),
+                               at::empty({out, (in + group - 1) / group}, at::kBFloat16), group};
+  quantize(w.const_data_ptr<float>(), out, in, group, matrix.codes.mutable_data_ptr<int8_t>(),
            static_cast<uint16_t*>(matrix.scales.mutable_data_ptr()));
   return matrix;
 }

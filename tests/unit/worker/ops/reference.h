@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "worker/ops/attention.h"
-#include "worker/ops/int8.h"
+#include "worker/ops/quantized_matrix.h"
 
 namespace pm::ops::reference {
 
@@ -25,7 +25,7 @@ at::Tensor rotate(const at::Tensor& x, const at::Tensor& positions, const at::Te
                   double factor);
 
 /// Returns w [out, in] fp32 quantised by groups.
-Int8Matrix int8_matrix(const at::Tensor& w, int64_t group);
+QuantizedMatrix int8_matrix(const at::Tensor& w, int64_t group);
 
 /// One sequence of AttentionInputs.
 struct SequenceShape {

@@ -82,19 +82,19 @@ TEST_F(ShardedWeights, AnyRangeOfInt8RowsIsReadAlike) {
 
 TEST(Int8Rows, AreTheSameNumbersInAnyLayout) {
   for (const int64_t in : {7, 20, 64}) {  // with 7 inputs no bf16 scale is aligned at the end of a row
-    const at::Tensor bytes = at::empty({5, ops::int8_row_bytes(in, 32)}, at::kByte), w = at::randn({5, in});
+    const at::Tensor bytes = at::empty({5, ops::quantized_row_bytes(in, 32)}, at::kByte), w = at::randn({5, in});
     std::vector<int8_t> numbers(static_cast<size_t>(5 * in));
     std::vector<uint16_t> scales(static_cast<size_t>(5 * ((in + 31) / 32)));
-    ASSERT_TRUE(ops::quantise(w.const_data_ptr<float>(), 5, in, 32, numbers.data(), scales.data()));
+    ASSERT_TRUE(ops::quantize(w.const_data_ptr<float>(), 5, in, 32, numbers.data(), scales.data()));
     const int64_t groups = (in + 31) / 32;
     for (int64_t row = 0; row < 5; ++row) {
       auto* to = bytes.mutable_data_ptr<uint8_t>() + row * bytes.size(1);
       std::memcpy(to, numbers.data() + row * in, static_cast<size_t>(in));
       std::memcpy(to + in, scales.data() + row * groups, static_cast<size_t>(2 * groups));
     }
-    const ops::Int8Matrix apart = ops::int8_rows(bytes, in, 32);
-    const ops::Int8Matrix together{apart.numbers.contiguous(), apart.scales.contiguous(), 32};
-    EXPECT_LT((ops::dequantised(apart) - w).abs().max().item<float>(), 0.05);
+    const ops::QuantizedMatrix apart = ops::quantized_rows(bytes, in, 32);
+    const ops::QuantizedMatrix together{apart.codes.contiguous(), apart.scales.contiguous(), 32};
+    EXPECT_LT((ops::dequantized(apart) - w).abs().max().item<float>(), 0.05);
     for (const int64_t rows : {1, 2, 5, 40}) {
       const at::Tensor x = at::randn({rows, in});
       EXPECT_TRUE(same(ops::linear(x, apart, {}), ops::linear(x, together, {})))

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Quantises fp32 rows to INT8 groups and dequantises them.
-#include "worker/ops/int8.h"
+#include "worker/ops/quantized_matrix.h"
 
 #include <ATen/ATen.h>
 
@@ -26,7 +26,7 @@ float float_of(uint32_t bits) {
 
 }  // namespace
 
-bool quantise(const float* rows, int64_t count, int64_t in, int64_t group, int8_t* numbers, uint16_t* scales) {
+bool quantize(const float* rows, int64_t count, int64_t in, int64_t group, int8_t* numbers, uint16_t* scales) {
   constexpr float round = 0x1.8p23f;  // added and taken away: the nearest whole number, half to even
   bool finite = true;
   for (int64_t row = 0; row < count; ++row) {
@@ -52,7 +52,7 @@ bool quantise(const float* rows, int64_t count, int64_t in, int64_t group, int8_
   return finite;
 }
 
-Int8Matrix int8_rows(const at::Tensor& bytes, int64_t in, int64_t group, at::ScalarType compute_type) {
+QuantizedMatrix quantized_rows(const at::Tensor& bytes, int64_t in, int64_t group, at::ScalarType compute_type) {
   at::Tensor scales = bytes.narrow(1, in, bytes.size(1) - in);
   const bool aligned = (reinterpret_cast<uintptr_t>(scales.const_data_ptr()) |
                         static_cast<uintptr_t>(scales.storage_offset()) | static_cast<uintptr_t>(bytes.size(1))) %
@@ -62,13 +62,13 @@ Int8Matrix int8_rows(const at::Tensor& bytes, int64_t in, int64_t group, at::Sca
   return {bytes.narrow(1, 0, in).view(at::kChar), scales.view(at::kBFloat16), group, compute_type};
 }
 
-at::Tensor dequantised(const Int8Matrix& matrix) {
-  const int64_t rows = matrix.numbers.size(0), in = matrix.numbers.size(1), groups = matrix.scales.size(1);
+at::Tensor dequantized(const QuantizedMatrix& matrix) {
+  const int64_t rows = matrix.codes.size(0), in = matrix.codes.size(1), groups = matrix.scales.size(1);
   const at::Tensor scales = matrix.scales.to(at::kFloat)
                                 .unsqueeze(2)
                                 .expand({rows, groups, matrix.group})
                                 .reshape({rows, groups * matrix.group});
-  return matrix.numbers.to(at::kFloat).mul_(scales.narrow(1, 0, in));
+  return matrix.codes.to(at::kFloat).mul_(scales.narrow(1, 0, in));
 }
 
 }  // namespace pm::ops
