@@ -93,8 +93,10 @@ def for_pairs(weight, heads):
     return weight.reshape(heads, 2, weight.shape[0] // heads // 2, weight.shape[1]).swapaxes(1, 2).reshape(weight.shape)
 
 
-def gguf_file(shape, model, folder, path, quantised=False):
-    """Writes a GGUF file. `quantised` stores matrices in q8_0: int8 with a 16-bit scale for each 32 values."""
+def gguf_file(shape, model, folder, path, stored=None):
+    """Writes a GGUF file. Stored as Q8_0 or Q4_0, matrices are integers of 8 or 4 bits with a 16-bit scale for each 32
+    values; with Q4_0 the table of tokens is Q8_0, as the worker has it in I4.
+    """
     config, writer = model.config, gguf.GGUFWriter(path, "llama")
     writer.add_context_length(shape.positions)
     writer.add_embedding_length(shape.hidden)
@@ -108,8 +110,8 @@ def gguf_file(shape, model, folder, path, quantised=False):
     writer.add_vocab_size(shape.vocabulary)
     wide = shape.dtype == "float32"
     writer.add_file_type(
-        gguf.LlamaFileType.MOSTLY_Q8_0
-        if quantised
+        gguf.LlamaFileType[f"MOSTLY_{stored}"]
+        if stored
         else gguf.LlamaFileType.ALL_F32
         if wide
         else gguf.LlamaFileType.MOSTLY_BF16
@@ -145,8 +147,10 @@ def gguf_file(shape, model, folder, path, quantised=False):
         data = tensor.float().numpy()
         if "attn_q." in name or "attn_k." in name:
             data = for_pairs(data, shape.heads if "attn_q." in name else shape.kv_heads).copy()
-        kind = gguf.GGMLQuantizationType.Q8_0 if quantised else gguf.GGMLQuantizationType.BF16
-        if data.ndim == 1 or (wide and not quantised):
+        kind = gguf.GGMLQuantizationType[stored or "BF16"]
+        if stored == "Q4_0" and "layers" not in parts:
+            kind = gguf.GGMLQuantizationType.Q8_0
+        if data.ndim == 1 or (wide and not stored):
             writer.add_tensor(name, data)
         else:
             writer.add_tensor(name, gguf.quantize(data, kind), raw_dtype=kind)
@@ -157,7 +161,7 @@ def gguf_file(shape, model, folder, path, quantised=False):
 
 
 def make(cache, shape=Shape()):
-    """Returns the paths of {"huggingface", "ctranslate2", "gguf", "gguf_q8"}, made once for this source and shape."""
+    """Returns the paths of {"huggingface", "ctranslate2", "gguf", "gguf_q8", "gguf_q4"}, made once for this source and shape."""
     written = pathlib.Path(__file__).read_bytes() + repr(shape).encode()
     root = cache / f"bench-llama-{hashlib.sha256(written).hexdigest()[:12]}"
     if not root.exists():
@@ -165,7 +169,8 @@ def make(cache, shape=Shape()):
         model = hugging_face(shape, partial / "huggingface")
         if shape.dtype == "float32":
             ctranslate2(partial / "huggingface", partial / "ctranslate2")
-            gguf_file(shape, model, partial / "huggingface", partial / "gguf_q8", quantised=True)
+            gguf_file(shape, model, partial / "huggingface", partial / "gguf_q8", "Q8_0")
+            gguf_file(shape, model, partial / "huggingface", partial / "gguf_q4", "Q4_0")
         gguf_file(shape, model, partial / "huggingface", partial / "gguf")
         partial.rename(root)
-    return {name: root / name for name in ("huggingface", "ctranslate2", "gguf", "gguf_q8")}
+    return {name: root / name for name in ("huggingface", "ctranslate2", "gguf", "gguf_q8", "gguf_q4")}

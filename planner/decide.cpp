@@ -21,6 +21,12 @@ constexpr int64_t length_without_positions = 2048;  ///< for families whose posi
 constexpr int max_tried = 64;                       ///< largest number of devices in the search for the fewest that fit
 constexpr int64_t least_share = 4;  ///< a layout is roomy when it holds one in so many of the requested sequences
 
+std::string precision_list() {
+  std::string list;
+  for (const DType type : precisions) list += (list.empty() ? "" : ", ") + std::string(name_of(type));
+  return list;
+}
+
 bool computed(DType type) { return type == DType::F32 || type == DType::F16 || type == DType::BF16; }
 bool quantises(const ModelMetadata& metadata) {
   return std::any_of(metadata.parts.begin(), metadata.parts.end(),
@@ -94,25 +100,29 @@ class Decider {
   }
 
   std::optional<Refusal> refuse_constraints() const {
-    if (!computed(demand_.precision) && demand_.precision != DType::I8) {
+    const std::string precision(name_of(demand_.precision));
+    if (!precision_of(precision)) {
       return Refusal{
-          Reason::UnsupportedPrecision,
-          std::string(name_of(demand_.precision)) + " is not served by this version; F32, F16, BF16 and I8 are",
-          {}};
+          Reason::UnsupportedPrecision, precision + " is not served by this version; " + precision_list() + " are", {}};
     }
     if (demand_.precision != DType::F32 && computes_in_integers()) {
       return Refusal{Reason::UnsupportedPrecision,
-                     std::string(name_of(demand_.precision)) +
+                     precision +
                          " is not served for this model, which computes in integers of its own that F32 holds; leave "
                          "the precision out, or state F32",
                      {}};
     }
-    if (demand_.precision == DType::I8 && !quantises(metadata_)) {
+    if (is_quantized(demand_.precision) && !quantises(metadata_)) {
       return Refusal{
           Reason::UnsupportedPrecision,
-          "I8 holds matrices of layers as int8, and the metadata of this model names none; leave the precision "
-          "out, or inspect the model again if an earlier version wrote the metadata",
+          precision +
+              " holds matrices of layers as integers, and the metadata of this model names none; leave the precision "
+              "out, or inspect the model again if an earlier version wrote the metadata",
           {}};
+    }
+    if (demand_.precision == DType::I4 && hardware_.kind == DeviceKind::GPU) {
+      return Refusal{
+          Reason::UnsupportedPrecision, "I4 is served on CPUs only by this version; I8 is served on GPUs, too", {}};
     }
     if (hardware_.device_memory <= 0) {
       const std::string product =

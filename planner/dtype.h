@@ -3,13 +3,18 @@
 #pragma once
 #include <cstdint>
 #include <optional>
+#include <stdexcept>
 #include <string_view>
 
 namespace pm {
 
-enum class DType : uint8_t { F32, F16, BF16, F64, I8, U8, Bool, I16, I32, I64 };
+/// I4 is a precision only: codes of four bits, two in a byte. No tensor of a checkpoint has it.
+enum class DType : uint8_t { F32, F16, BF16, F64, I8, U8, Bool, I16, I32, I64, I4 };
 
-/// Bytes of one element.
+/// Returns true for the precisions that hold matrices as integer codes with scales.
+constexpr bool is_quantized(DType precision) { return precision == DType::I8 || precision == DType::I4; }
+
+/// Bytes of one element. Throws std::logic_error for I4, whose codes share bytes.
 constexpr int64_t size_of(DType type) {
   switch (type) {
     case DType::F64:
@@ -26,6 +31,8 @@ constexpr int64_t size_of(DType type) {
     case DType::U8:
     case DType::Bool:
       return 1;
+    case DType::I4:
+      throw std::logic_error("the size of one code of I4 is asked for; codes come in groups");
   }
   return 0;
 }
@@ -53,14 +60,25 @@ constexpr std::string_view name_of(DType type) {
       return "I32";
     case DType::I64:
       return "I64";
+    case DType::I4:
+      return "I4";
   }
   return "?";
 }
 
-/// The inverse of name_of; nothing for a name that we do not serve (F8_E4M3, U16, ...).
+/// The inverse of name_of for the types of tensors; nothing for a name that we do not serve (F8_E4M3, U16, ...).
 constexpr std::optional<DType> dtype_of(std::string_view name) {
   for (DType type : {DType::F32, DType::F16, DType::BF16, DType::F64, DType::I8, DType::U8, DType::Bool, DType::I16,
                      DType::I32, DType::I64})
+    if (name_of(type) == name) return type;
+  return std::nullopt;
+}
+
+/// The precisions of a plan, as spec.precision and --precision spell them.
+constexpr DType precisions[] = {DType::F32, DType::F16, DType::BF16, DType::I8, DType::I4};
+/// Returns the precision of that name; nothing for another name.
+constexpr std::optional<DType> precision_of(std::string_view name) {
+  for (DType type : precisions)
     if (name_of(type) == name) return type;
   return std::nullopt;
 }

@@ -141,7 +141,7 @@ int64_t activation_bytes(const ModelMetadata& metadata, const Partition& partiti
   }
   const bool scores = generates || metadata.task == "fill-mask";
   return float_bytes * (stacks + (scores ? 2 * sampling * vocabulary : 0)) +
-         (gpu && step.precision == DType::I8 ? widened_tile(metadata, partition, rank) : 0);
+         (gpu && is_quantized(step.precision) ? widened_tile(metadata, partition, rank) : 0);
 }
 
 int64_t runtime_bytes(DeviceKind kind) { return kind == DeviceKind::CPU ? 256 * mebi : 1024 * mebi; }

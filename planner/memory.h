@@ -42,7 +42,7 @@ int64_t source_length(const ModelMetadata&, int64_t sequence_length);
 ///              + 2 s V)                       the rank's scores and, on rank 0, those of all
 /// Attention runs for one sequence at a time, so C counts once (worker/ops/cpu/attention.cpp). The kernels of GPUs hold
 /// no scores: there the first line of the inner max is 4 k d C + T d a, keys and values in rows, and queries and
-/// results in 16 bits. With I8 a GPU also holds a tile of widened weights (contract/widened_tile.h):
+/// results in 16 bits. With quantized weights a GPU also holds a tile of widened weights (contract/widened_tile.h):
 ///   at most 2 x 32 MiB + 64 rows, and no more than all quantised elements of the rank take.
 int64_t activation_bytes(const ModelMetadata&, const Partition&, int rank, int64_t sequence_length,
                          int64_t max_concurrency, const StepSize& step = {});

@@ -111,8 +111,14 @@ json part_json(const Part& part, DType usual) {
   if (part.units != 1) out["u"] = part.units;
   if (part.dtype != usual) out["t"] = name_of(part.dtype);
   if (part.keep) out["k"] = true;
-  if (const Quantised& q = part.quantised; q.elements != 0)
-    out["q"] = q.block_scales != 0 ? json{q.elements, q.scales, q.block_scales} : json{q.elements, q.scales};
+  if (const Quantised& q = part.quantised; q.elements != 0) {
+    out["q"] = {q.elements, q.scales};
+    if (q.block_scales != 0 || q.wide_elements != 0) out["q"].push_back(q.block_scales);
+    if (q.wide_elements != 0) {
+      out["q"].push_back(q.wide_elements);
+      out["q"].push_back(q.wide_scales);
+    }
+  }
   if (part.routed.experts != 0) out["r"] = {part.routed.experts, part.routed.per_token};
   if (part.layout != 0) out["l"] = part.layout;
   for (const Use& use : part.also) out["a"].push_back(use_json(use));
@@ -247,15 +253,19 @@ Use read_use(const json& value, const std::string& path) {
   return use;
 }
 
-/// [elements, scales, scales of a block] with the last optional.
+/// [elements, scales, scales of a block, elements and scales of groups of one head] with the last three optional.
 Quantised read_quantised(const json& value, const std::string& path, const Part& part) {
-  if (!value.is_array() || value.size() < 2 || value.size() > 3 || part.keep)
+  if (!value.is_array() || value.size() < 2 || value.size() > 5 || part.keep)
     JsonReader::wrong(path, value,
-                      "[elements, scales, scales of a block] with the last optional, of a part that is not kept");
-  const json named{{"elements", value[0]}, {"scales", value[1]}, {"blocks", value.size() > 2 ? value[2] : json(0)}};
+                      "[elements, scales, scales of a block, wide elements, their scales] with the last three "
+                      "optional, of a part that is not kept");
+  const auto at = [&](size_t i) { return i < value.size() ? value[i] : json(0); };
+  const json named{{"elements", at(0)}, {"scales", at(1)}, {"blocks", at(2)}, {"wide", at(3)}, {"wideScales", at(4)}};
   const JsonReader reader(named, path);
   const int64_t most = part.elements_per_unit;  // no group has less than one element
-  return {reader.integer("elements", 0, most), reader.integer("scales", 0, most), reader.integer("blocks", 0, most)};
+  const int64_t elements = reader.integer("elements", 0, most), scales = reader.integer("scales", 0, most);
+  return {elements, scales, reader.integer("blocks", 0, most), reader.integer("wide", 0, elements),
+          reader.integer("wideScales", 0, scales)};
 }
 
 /// [experts, experts of a token].
@@ -390,16 +400,18 @@ int64_t cached_layers(const StackMetadata& stack, int number) {
 }
 
 DType compute_type(const ModelMetadata& metadata, DType precision) {
-  if (precision != DType::I8) return precision;
+  if (!is_quantized(precision)) return precision;
   return metadata.dtype == DType::F16 || metadata.dtype == DType::BF16 ? metadata.dtype : DType::F32;
 }
 
 int64_t held_bytes(const ModelMetadata& metadata, const Part& part, int64_t units, DType precision) {
   const int64_t element = size_of(part.keep ? part.dtype : compute_type(metadata, precision));
-  if (precision != DType::I8) return units * part.elements_per_unit * element;
+  if (!is_quantized(precision)) return units * part.elements_per_unit * element;
   const Quantised& q = part.quantised;
-  const int64_t scales = units * q.scales + (units + int8_group - 1) / int8_group * q.block_scales;
-  return units * ((part.elements_per_unit - q.elements) * element + q.elements) + scales * scale_bytes;
+  const int64_t scales = units * q.scales + (units + code_group - 1) / code_group * q.block_scales;
+  const int64_t others = units * (part.elements_per_unit - q.elements) * element + scales * scale_bytes;
+  if (precision == DType::I8 || part.axis == Axis::Vocab) return others + units * q.elements;
+  return others + units * q.wide_elements + (scales - units * q.wide_scales) * code_group / 2;
 }
 
 json to_json(const ModelMetadata& metadata) {

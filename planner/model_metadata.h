@@ -38,16 +38,17 @@ struct Use {
   auto operator<=>(const Use&) const = default;
 };
 
-/// Counts the elements of a part that int8 quantisation holds with scales: the matrices of products. A scale belongs to
-/// one output and `int8_group` inputs. Where inputs are partitioned by heads whose size is not a multiple of
-/// `int8_group`, a group is one head.
+/// Counts the elements of a part that I8 and I4 hold as codes with scales: the matrices of products. A scale belongs to
+/// one output and `code_group` inputs. Where inputs are partitioned by heads whose size is not a multiple of
+/// `code_group`, a group is one head. I4 holds such a matrix, and those of Axis::Vocab, as I8 does.
 struct Quantised {
   int64_t elements = 0;      ///< per unit
   int64_t scales = 0;        ///< per unit
-  int64_t block_scales = 0;  ///< per int8_group units: where units are inputs (FFN columns of what goes down again)
+  int64_t block_scales = 0;  ///< per code_group units: where units are inputs (FFN columns of what goes down again)
+  int64_t wide_elements = 0, wide_scales = 0;  ///< per unit, of those above: where a group is one head
   bool operator==(const Quantised&) const = default;
 };
-constexpr int64_t int8_group = 32, scale_bytes = 2;
+constexpr int64_t code_group = 32, scale_bytes = 2;
 
 /// The share of a layer's experts that one token reads.
 struct RoutedShare {
@@ -155,11 +156,11 @@ int64_t recurrent_layers(const StackMetadata&);
 /// Returns the layers that cache keys and values of layout `number` (0: the stack's own).
 int64_t cached_layers(const StackMetadata&, int number);
 
-/// Returns the dtype of keys, values and parameters that are not quantised: `precision`, or with I8 the checkpoint's
-/// dtype where that is F16 or BF16, else F32.
+/// Returns the dtype of keys, values and parameters that are not quantised: `precision`, or when
+/// that is quantized the checkpoint's dtype where that is F16 or BF16, else F32.
 DType compute_type(const ModelMetadata&, DType precision);
-/// Returns the bytes of `units` units of the part in one layer: units x elements x size_of(type), or with int8 one byte
-/// per element and its scales.
+/// Returns the bytes of `units` units of the part in one layer: units x elements x size_of(type), or with
+/// quantized weights one byte per element (I4: half a byte, in whole groups) and the scales.
 int64_t held_bytes(const ModelMetadata&, const Part&, int64_t units, DType precision);
 
 /// Writes the metadata as compact JSON (short keys, <= 4,096 bytes for every supported family).

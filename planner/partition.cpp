@@ -111,11 +111,11 @@ std::vector<Range> proportional(int64_t units, int64_t block, const std::vector<
   return ranges;
 }
 
-/// Returns 32 columns, so that int8 groups stay whole, or a smaller power of two when there are no groups and 32 would
-/// leave fewer than four blocks for each rank.
+/// Returns 32 columns, so that groups of codes stay whole, or a smaller power of two when there are no groups and 32
+/// would leave fewer than four blocks for each rank.
 int64_t ffn_block(int64_t columns, int n, DType precision) {
-  int64_t block = int8_group;
-  while (precision != DType::I8 && block > 1 && columns / block < 4 * static_cast<int64_t>(n)) block /= 2;
+  int64_t block = code_group;
+  while (!is_quantized(precision) && block > 1 && columns / block < 4 * static_cast<int64_t>(n)) block /= 2;
   return block;
 }
 
@@ -128,7 +128,7 @@ Key key_of(const Part& part) { return key_of(part.stack, part.axis, part.units, 
 
 /// Returns the bytes of one unit of the part, over all its layers.
 int64_t bytes_per_unit(const ModelMetadata& metadata, const Part& part, DType planned) {
-  return held_bytes(metadata, part, int8_group, planned) / int8_group * part.count;
+  return held_bytes(metadata, part, code_group, planned) / code_group * part.count;
 }
 
 /// Partitions row after row and counts the bytes that each rank holds.

@@ -29,19 +29,30 @@ PRECISIONS = {
     "F32": ("float32", 4),
     "BF16": ("bfloat16", 2),
     "I8": ("float32", 17 / 16),
-}  # what is stored, bytes of a weight as it is read: of int8 with a scale for each 32
+    "I4": ("float32", 9 / 16),
+}  # what is stored, bytes of a weight as it is read: of integers with a scale for each 32
 
 
-def matrices(shape):
-    """Returns the matrices that one token reads, as OUTxIN."""
+GGUF = {"I8": "gguf_q8", "I4": "gguf_q4"}
+
+
+def matrices(shape, precision):
+    """Returns the matrices that one token reads, as OUT, IN and the bytes of a row."""
+    element = PRECISIONS[precision][1]
+    rows = [(out, into, int(into * element)) for out, into in layer_matrices(shape)]
+    head = PRECISIONS["I8"][1] if precision == "I4" else element
+    return rows + [(shape.vocabulary, shape.hidden, int(shape.hidden * head))]
+
+
+def layer_matrices(shape):
     kv = shape.hidden // shape.heads * shape.kv_heads
     layer = [
-        f"{shape.hidden + 2 * kv}x{shape.hidden}",
-        f"{shape.hidden}x{shape.hidden}",
-        f"{2 * shape.ffn}x{shape.hidden}",
-        f"{shape.hidden}x{shape.ffn}",
+        (shape.hidden + 2 * kv, shape.hidden),
+        (shape.hidden, shape.hidden),
+        (2 * shape.ffn, shape.hidden),
+        (shape.hidden, shape.ffn),
     ]
-    return layer * shape.layers + [f"{shape.vocabulary}x{shape.hidden}"]
+    return layer * shape.layers
 
 
 def cpu_seconds(pid):
@@ -80,8 +91,7 @@ def engines_of(arguments, precision, threads, paths, shape, log, stack):
         return stack.enter_context(contextlib.closing(engine))
 
     python, peer, wanted, int8 = sys.executable, HERE / "peer.py", arguments.engines.split(","), precision == "I8"
-    bytes_of = PRECISIONS[precision][1]
-    rows = [f"{out}x{int(int(into) * bytes_of)}" for out, into in (matrix.split("x") for matrix in matrices(shape))]
+    rows = [f"{out}x{row}" for out, _, row in matrices(shape, precision)]
     yield add(Read("read", [arguments.read, threads, 1, *rows], threads, log, ready=False))
     yield add(Ours("ParallelModel", arguments.worker, paths["huggingface"], precision, 1, threads, log))
     if arguments.before:
@@ -90,9 +100,9 @@ def engines_of(arguments, precision, threads, paths, shape, log, stack):
         yield add(
             Ours(f"ParallelModel n={threads}", arguments.worker, paths["huggingface"], precision, threads, 1, log)
         )
-    if "hf" in wanted and not int8:
+    if "hf" in wanted and precision not in GGUF:
         yield add(Peer("Hugging Face", [python, peer, "hf", paths["huggingface"], threads], threads, log))
-    if "ct2" in wanted and precision != "BF16":
+    if "ct2" in wanted and precision not in ("BF16", "I4"):
         yield add(
             Peer(
                 "CTranslate2",
@@ -103,7 +113,7 @@ def engines_of(arguments, precision, threads, paths, shape, log, stack):
         )
     if "llama" in wanted:
         yield add(
-            Peer("llama.cpp", [python, peer, "llama", paths["gguf_q8" if int8 else "gguf"], threads], threads, log)
+            Peer("llama.cpp", [python, peer, "llama", paths[GGUF.get(precision, "gguf")], threads], threads, log)
         )
 
 
@@ -112,10 +122,10 @@ def same(ids, other):
 
 
 def compare(arguments, precision, threads, log):
-    dtype, element = PRECISIONS[precision]
+    dtype, _ = PRECISIONS[precision]
     shape = checkpoints.Shape(**MODEL, dtype=dtype)
     paths = checkpoints.make(CACHE, shape)
-    weights = element * sum(int(out) * int(into) for out, into in (matrix.split("x") for matrix in matrices(shape)))
+    weights = sum(out * row for out, _, row in matrices(shape, precision))
     prompt = [1000 + 37 * i % 20000 for i in range(arguments.prompt)]
     with contextlib.ExitStack() as stack:
         engines = list(engines_of(arguments, precision, threads, paths, shape, log, stack))
@@ -147,7 +157,7 @@ def main():
     parser.add_argument("--worker", required=True)
     parser.add_argument("--read", required=True, help="the program bench_read")
     parser.add_argument("--before", help="another worker, of an earlier version")
-    parser.add_argument("--precisions", default="F32,BF16,I8")
+    parser.add_argument("--precisions", default="F32,BF16,I8,I4")
     parser.add_argument("--threads", type=lambda text: [int(n) for n in text.split(",")], default=[1, 2])
     parser.add_argument("--engines", default="hf,ct2,llama", help="beside ours")
     parser.add_argument("--prompt", type=int, default=8, help="tokens")

@@ -15,6 +15,8 @@ const char* type_name(at::ScalarType type) {
       return "BF16";
     case at::kChar:
       return "I8";
+    case at::kByte:
+      return "I4";
     default:
       throw std::logic_error(std::string("no case has the type ") + c10::toString(type));
   }

@@ -17,34 +17,37 @@ constexpr int64_t cold_bytes = int64_t{256} << 20;
 
 /// One matrix, and how many copies of it no cache holds at once.
 struct Matrix {
-  at::Tensor values;               ///< [out, in] as stored; I8: dequantized fp32
-  ops::QuantizedMatrix quantized;  ///< of I8 only
+  at::Tensor values;               ///< [out, in] as stored; of codes: dequantized fp32
+  ops::QuantizedMatrix quantized;  ///< of codes only
   at::Tensor bias;                 ///< undefined: none
   int64_t copies = 1;
 };
 
 struct Shape {
-  at::ScalarType type;
+  at::ScalarType type;  ///< kChar and kByte: codes of eight and four bits
   int64_t out, in;
   std::vector<int64_t> rows;
   bool has_bias = false, is_large = false;
-  int64_t group = 32;                        ///< I8: inputs that share a scale
-  bool scales_follow_rows = false;           ///< I8: as the loader lays them out for Sharded and Offload
-  at::ScalarType compute_type = at::kFloat;  ///< I8: of the model's other parameters; devices may round weights to it
+  int64_t group = 32;               ///< of codes: inputs that share a scale
+  bool scales_follow_rows = false;  ///< of codes: as the loader lays them out for Sharded and Offload
+  at::ScalarType compute_type =
+      at::kFloat;  ///< of codes: of the model's other parameters; devices may round weights to it
 };
+
+bool is_codes(at::ScalarType type) { return type == at::kChar || type == at::kByte; }
 
 Matrix random_matrix(const Shape& shape) {
   Matrix matrix;
   const at::Tensor values = at::randn({shape.out, shape.in});
   if (shape.has_bias) matrix.bias = at::randn({shape.out}).to(at::kBFloat16);
-  if (shape.type == at::kChar) {
-    matrix.quantized = ops::reference::int8_matrix(values, shape.group);
+  if (is_codes(shape.type)) {
+    matrix.quantized =
+        ops::quantized(values, {.group = shape.group, .bits = shape.type == at::kByte ? 4 : 8}, shape.compute_type);
     if (shape.scales_follow_rows) {
       const at::Tensor rows =
           at::cat({matrix.quantized.codes.view(at::kByte), matrix.quantized.scales.view(at::kByte)}, 1).contiguous();
-      matrix.quantized = ops::quantized_rows(rows, shape.in, shape.group);
+      matrix.quantized = ops::quantized_rows(rows, matrix.quantized.layout, shape.compute_type);
     }
-    matrix.quantized.compute_type = shape.compute_type;
     matrix.values = ops::dequantized(matrix.quantized);
   } else {
     matrix.values = values.to(shape.type);
@@ -57,22 +60,23 @@ Matrix random_matrix(const Shape& shape) {
 /// Returns one case for each number of rows; they share the matrix.
 void add_cases(std::vector<Case>& cases, const Shape& shape) {
   const std::function<const Matrix&()> matrix = shared_value<Matrix>([shape] { return random_matrix(shape); });
-  const bool int8 = shape.type == at::kChar;
-  const at::ScalarType product = int8 ? shape.compute_type : shape.type;
+  const bool codes = is_codes(shape.type);
+  const ops::CodeLayout layout{shape.in, shape.group, shape.type == at::kByte ? 4 : 8};
+  const at::ScalarType product = codes ? shape.compute_type : shape.type;
   const auto weight_bytes =
-      static_cast<double>(int8 ? shape.out * ops::quantized_row_bytes(shape.in, shape.group)
-                               : shape.out * shape.in * static_cast<int64_t>(c10::elementSize(shape.type)));
+      static_cast<double>(codes ? shape.out * layout.row_bytes()
+                                : shape.out * shape.in * static_cast<int64_t>(c10::elementSize(shape.type)));
   for (int64_t rows : shape.rows) {
     const bool prefill = rows >= prefill_rows;
     Case one{.name = std::string(type_name(shape.type)) + " [" + std::to_string(shape.out) + ", " +
                      std::to_string(shape.in) + "]" + (shape.has_bias ? " + bias" : "") +
                      (shape.scales_follow_rows ? ", scales in the rows" : "") +
-                     (int8 && product != at::kFloat ? std::string(" for ") + type_name(product) : "") + ", " +
+                     (codes && product != at::kFloat ? std::string(" for ") + type_name(product) : "") + ", " +
                      std::to_string(rows) + (rows == 1 ? " row" : " rows"),
              .tolerance = fp32_tolerance,
              .is_large = shape.is_large};
     if (prefill || product != at::kFloat)
-      one.device_tolerance = int8 && product != at::kFloat ? rounding_error(product) : matrix_unit_tolerance;
+      one.device_tolerance = codes && product != at::kFloat ? rounding_error(product) : matrix_unit_tolerance;
     if (prefill) {
       one.flops = 2. * static_cast<double>(rows * shape.out * shape.in);
     } else {
@@ -89,7 +93,7 @@ void add_cases(std::vector<Case>& cases, const Shape& shape) {
       const auto on = [=](at::Device device) -> Run {
         const at::Tensor there = x.to(device), bias = given.bias.defined() ? given.bias.to(device) : given.bias;
         const auto copies = static_cast<size_t>(given.copies);
-        if (!int8) {
+        if (!codes) {
           std::vector<at::Tensor> weights{given.values.to(device)};
           while (weights.size() < copies) weights.push_back(weights[0].clone());
           return [=](const ops::Backend& backend, const Call& call) -> Outputs {
@@ -97,9 +101,9 @@ void add_cases(std::vector<Case>& cases, const Shape& shape) {
           };
         }
         const ops::QuantizedMatrix& q = given.quantized;
-        std::vector<ops::QuantizedMatrix> weights{{q.codes.to(device), q.scales.to(device), q.group, q.compute_type}};
+        std::vector<ops::QuantizedMatrix> weights{{q.codes.to(device), q.scales.to(device), q.layout, q.compute_type}};
         while (weights.size() < copies)
-          weights.push_back({weights[0].codes.clone(), weights[0].scales.clone(), q.group, q.compute_type});
+          weights.push_back({weights[0].codes.clone(), weights[0].scales.clone(), q.layout, q.compute_type});
         return [=](const ops::Backend& backend, const Call& call) -> Outputs {
           return {
               backend.quantized_linear(there, weights[static_cast<size_t>(call.number) % copies], bias, at::kFloat)};
@@ -137,6 +141,16 @@ std::vector<Case> int8_linear_cases() {
                       .rows = {1, 2, 3, 4, 8, 16, 32, 512},
                       .is_large = true,
                       .compute_type = compute_type});
+  return cases;
+}
+
+std::vector<Case> int4_linear_cases() {
+  std::vector<Case> cases;
+  add_cases(cases, {.type = at::kByte, .out = 1000, .in = 1024, .rows = {1, 2, 3, 8, 32, 33, 128}});
+  add_cases(cases, {.type = at::kByte, .out = 333, .in = 200, .rows = {1, 8, 40}, .has_bias = true});
+  add_cases(cases, {.type = at::kByte, .out = 64, .in = 1024, .rows = {1, 8}, .scales_follow_rows = true});
+  add_cases(cases,
+            {.type = at::kByte, .out = 14336, .in = 4096, .rows = {1, 2, 3, 4, 8, 16, 32, 512}, .is_large = true});
   return cases;
 }
 

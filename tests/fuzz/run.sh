@@ -37,11 +37,11 @@ fuzz torch_file 100 4000 && fuzz pickle 60 2000 & second=$!
 wait $first; fuzz expression 200 200 & first=$!
 wait $second; fuzz request 40 1500 & second=$!
 wait $first; fuzz policy 10 8000
-fuzz audio 10 8000
+fuzz audio 4 8000
 fuzz passages 200 500
 fuzz quantized 60 1200
 fuzz vocabulary 10 2000
 fuzz constraint 4 1500
-fuzz reply 20 1500
+fuzz reply 5 1500
 wait $second; fuzz hub 100 3000
 "$python" tests/fuzz/compare_safetensors.py $build/header_verdicts "$seed" $build/corpus/header $build/seeds/header

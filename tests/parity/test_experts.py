@@ -15,7 +15,7 @@ import pytest
 from cases import BY_NAME
 from safetensors.numpy import load_file, save_file
 from test_forward import places
-from test_int8 import LAYER, OUT, SCORES, dequantised
+from test_codes import LAYER, OUT, SCORES, dequantized
 
 CASE = BY_NAME["GptOssForCausalLM-all"]
 
@@ -28,10 +28,10 @@ def quantised(tmp_path_factory):
     tensors, stacked = load_file(folder / "model.safetensors"), 0
     for name, w in tensors.items():
         if w.ndim == 3:  # [experts, in, out]
-            w = numpy.stack([dequantised(numpy.ascontiguousarray(one.T), 32).T for one in w])
+            w = numpy.stack([dequantized(numpy.ascontiguousarray(one.T), 32).T for one in w])
             stacked += 1
         elif w.ndim == 2 and re.search(f"{LAYER}|{SCORES}", name):
-            w = dequantised(w, CASE.settings["head_dim"] if re.search(OUT, name) else 32)
+            w = dequantized(w, CASE.settings["head_dim"] if re.search(OUT, name) else 32)
         tensors[name] = numpy.ascontiguousarray(w)
     assert stacked == 2 * CASE.settings["num_hidden_layers"]
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})

@@ -42,7 +42,7 @@ int load(const LoadOptions& options) {
   if (options.rank >= options.ranks)
     throw Error(Reason::Usage, "--rank " + std::to_string(options.rank) + " of " + std::to_string(options.ranks) +
                                    " ranks; ranks count from 0");
-  const DType precision = options.precision.empty() ? model.metadata.dtype : *dtype_of(options.precision);
+  const DType precision = options.precision.empty() ? model.metadata.dtype : *precision_of(options.precision);
   const Partition partition = make_partition(model.metadata, options.ranks, precision);
   const int64_t whole = make_partition(model.metadata, 1, precision).weight_bytes(model.metadata, 0);
   const auto planned = [&](int rank) {

@@ -54,9 +54,10 @@ void ModelOptions::add_to(CLI::App& subcommand) {
                   "Micro-batches of a forward pass in a pipeline (default: the planner chooses)")
       ->check(CLI::Range(1, 1024));
   subcommand
-      .add_option("--precision", precision,
-                  "Data type of the weights; I8 stores matrices in int8 (default: the checkpoint's)")
-      ->check(CLI::IsMember({"F32", "F16", "BF16", "I8"}));
+      .add_option(
+          "--precision", precision,
+          "Data type of the weights; I8 and I4 hold matrices as integers of 8 and 4 bits (default: the checkpoint's)")
+      ->check(CLI::IsMember({"F32", "F16", "BF16", "I8", "I4"}));
   subcommand.add_flag(
       "--no-graphs", no_graphs,
       "Launch the kernels of every decode step one by one instead of replaying CUDA graphs, which are captured "
@@ -149,7 +150,7 @@ void read_sizes(const std::string& sizes, PlanConstraints& constraints) {
 PlanConstraints plan_constraints(const ModelOptions& options) {
   PlanConstraints constraints;
   if (!options.strategy.empty()) constraints.strategy = strategy_of(options.strategy);
-  if (!options.precision.empty()) constraints.precision = dtype_of(options.precision);
+  if (!options.precision.empty()) constraints.precision = precision_of(options.precision);
   read_sizes(options.sizes, constraints);
   if (!options.objective.empty()) constraints.objective = objective_of(options.objective).value();
   if (!options.offload_to.empty()) constraints.offload_to = residency_of(options.offload_to);

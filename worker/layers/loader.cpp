@@ -29,10 +29,13 @@ int64_t stored_columns(const Param& param) {
   return std::accumulate(shape.begin() + 1, shape.end(), int64_t{1}, std::multiplies<>());
 }
 
+/// Returns how many fp32 rows of that many inputs the staging memory holds, at least one.
+int64_t rows_of_a_block(int64_t in) { return std::max<int64_t>(1, staging_bytes / std::max<int64_t>(1, 4 * in)); }
+
 [[noreturn]] void refuse_to_quantize(const Param& param) {
   throw Error(Reason::ModelUnreadable,
               "tensor " + param.tensor->name +
-                  " has infinities or NaNs, which int8 cannot hold; take precision F32, F16 or BF16");
+                  " has infinities or NaNs, which integers cannot hold; take precision F32, F16 or BF16");
 }
 
 }  // namespace
@@ -49,6 +52,8 @@ at::ScalarType scalar_type(DType type) {
       return at::kDouble;
     case DType::I8:
       return at::kChar;
+    case DType::I4:
+      break;
     case DType::U8:
       return at::kByte;
     case DType::Bool:
@@ -60,7 +65,11 @@ at::ScalarType scalar_type(DType type) {
     case DType::I64:
       return at::kLong;
   }
-  return at::kFloat;
+  throw std::logic_error("no tensor has the type " + std::string(name_of(type)));
+}
+
+ops::CodeLayout code_layout(const Param& param, int64_t in, DType precision) {
+  return {in, policy::scale_group(param), policy::code_bits(param, precision)};
 }
 
 Loader::Loader(const checkpoint::Checkpoint& checkpoint, const Partition& partition, int rank, DType precision,
@@ -104,7 +113,7 @@ at::Tensor Loader::load_rows(std::span<const Param* const> params) {
 Weight Loader::weight(std::span<const Param* const> params, Access access) {
   std::optional<Weight> sharded = sharder_ ? sharder_->keep(params, access) : std::nullopt;
   if (sharded) return *sharded;
-  return as_int8(*params[0]) ? quantized_rows(params) : Weight(load_rows(params));
+  return policy::code_bits(*params[0], precision_) > 0 ? quantized_rows(params) : Weight(load_rows(params));
 }
 
 Weight Loader::weight(const Param& param, Access access) {
@@ -240,19 +249,18 @@ void Loader::read(std::span<const Param* const> params, Range rows, at::Tensor t
 }
 
 void Loader::read_quantized(std::span<const Param* const> params, Range rows, std::byte* out) {
-  const int64_t in = shape(params)[1], group = policy::scale_group(*params[0]), groups = (in + group - 1) / group,
-                block = std::max<int64_t>(1, staging_bytes / std::max<int64_t>(1, 4 * in));
-  std::vector<int8_t> numbers(static_cast<size_t>(in));
-  std::vector<uint16_t> scales(static_cast<size_t>(groups));
-  for (int64_t first = rows.begin; first < rows.end && in > 0; first += block) {
+  const ops::CodeLayout layout = code_layout(*params[0], shape(params)[1], precision_);
+  const int64_t block = rows_of_a_block(layout.in);
+  std::vector<uint16_t> scales(static_cast<size_t>(layout.groups()));
+  for (int64_t first = rows.begin; first < rows.end && layout.in > 0; first += block) {
     const Range some{first, std::min(rows.end, first + block)};
-    const at::Tensor tile = at::empty({some.size(), in}, at::kFloat);
+    const at::Tensor tile = at::empty({some.size(), layout.in}, at::kFloat);
     read(params, some, tile);
     for (int64_t row = 0; row < some.size(); ++row) {
-      if (!ops::quantize(tile.const_data_ptr<float>() + row * in, 1, in, group, numbers.data(), scales.data()))
+      if (!ops::quantize(tile.const_data_ptr<float>() + row * layout.in, 1, layout, out, scales.data()))
         refuse_to_quantize(*params[0]);
-      out = std::copy_n(reinterpret_cast<const std::byte*>(numbers.data()), in, out);
-      out = std::copy_n(reinterpret_cast<const std::byte*>(scales.data()), groups * scale_bytes, out);
+      out += layout.code_bytes();
+      out = std::copy_n(reinterpret_cast<const std::byte*>(scales.data()), layout.groups() * scale_bytes, out);
     }
   }
 }
@@ -273,32 +281,34 @@ Weight Loader::quantized_rows(std::span<const Param* const> params) {
   Weight& whole = quantized_[storages_of(params)];
   if (whole.defined()) return whole;
   const std::vector<int64_t> shape = this->shape(params);
-  const int64_t in = shape[1], group = policy::scale_group(*params[0]), groups = (in + group - 1) / group;
-  const ops::QuantizedMatrix made{arena_.allocate(shape, at::kChar), arena_.allocate({shape[0], groups}, at::kBFloat16),
-                                  group, scalar_type(partition_.compute_type())};
-  const int64_t block = std::max<int64_t>(1, staging_bytes / std::max<int64_t>(1, 4 * in));
+  const ops::CodeLayout layout = code_layout(*params[0], shape[1], precision_);
+  const ops::QuantizedMatrix made{arena_.allocate({shape[0], layout.code_bytes()}, layout.code_type()),
+                                  arena_.allocate({shape[0], layout.groups()}, at::kBFloat16), layout,
+                                  scalar_type(partition_.compute_type())};
+  const int64_t block = rows_of_a_block(layout.in);
   int64_t row = 0;  // of all parameters
   for (const Param* param : params) {
     const std::vector<TensorSlice> pieces = policy::tensor_slices(*param, range(*param));
     const bool cut_rows = policy::sharding_rule(param->role).dim != 1;  // else a piece has some inputs of all rows
     const int64_t rows = shape_of(*param, range(*param))[0];
-    for (int64_t first = 0; first < rows && in > 0; first += block) {
+    for (int64_t first = 0; first < rows && layout.in > 0; first += block) {
       const Range some{first, std::min(rows, first + block)};
       std::vector<TensorSlice> here = cut_rows ? narrowed(pieces, param->conv1d, some) : pieces;
       if (!cut_rows)
         for (TensorSlice& piece : here)
           (param->conv1d ? piece.col : piece.row) += some.begin,
               (param->conv1d ? piece.cols : piece.rows) = some.size();
-      const at::Tensor tile = at::empty({some.size(), in}, at::kFloat),
-                       numbers = at::empty({some.size(), in}, at::kChar),
-                       scales = at::empty({some.size(), groups}, at::kBFloat16);
+      const at::Tensor tile = at::empty({some.size(), layout.in}, at::kFloat),
+                       codes = at::empty({some.size(), layout.code_bytes()}, layout.code_type()),
+                       scales = at::empty({some.size(), layout.groups()}, at::kBFloat16);
       fill(*param, here, tile);
-      if (!ops::quantize(tile.const_data_ptr<float>(), some.size(), in, group, numbers.mutable_data_ptr<int8_t>(),
-                         static_cast<uint16_t*>(scales.mutable_data_ptr()))) {
+      if (!ops::quantize(tile.const_data_ptr<float>(), some.size(), layout,
+                         static_cast<std::byte*>(codes.mutable_data_ptr()),
+                         static_cast<uint16_t*>(scales.mutable_data_ptr())))
         refuse_to_quantize(*param);
-      }
-      made.codes.narrow(0, row + first, some.size()).copy_(numbers);
-      made.scales.narrow(0, row + first, some.size()).copy_(scales);
+      const ops::QuantizedMatrix there = made.rows(row + first, some.size());
+      there.codes.copy_(codes);
+      there.scales.copy_(scales);
     }
     row += rows;
   }

@@ -24,6 +24,9 @@ namespace pm::layers {
 /// Returns the ATen type of a checkpoint type.
 at::ScalarType scalar_type(DType);
 
+/// Returns how rows of `in` inputs of a parameter that `precision` quantizes lie as codes.
+ops::CodeLayout code_layout(const policy::Param&, int64_t in, DType precision);
+
 /// Loads parameters for one rank. Not thread-safe; ranks load in parallel, each with its own loader.
 class Loader {
  public:
@@ -61,10 +64,8 @@ class Loader {
   /// Reads rows (elements of vectors) of what load_rows() would return into `target`. The parameters must not be
   /// sharded over tensor-parallel ranks.
   void read(std::span<const policy::Param* const>, Range rows, at::Tensor target);
-  /// Reads rows of a matrix as int8; the scales of each row follow its numbers (ops::quantized_row_bytes).
+  /// Reads rows of a matrix as codes; the scales of each row follow its codes (ops::CodeLayout::row_bytes).
   void read_quantized(std::span<const policy::Param* const>, Range rows, std::byte* out);
-  /// Returns true when these parameters are held as int8.
-  bool as_int8(const policy::Param& first) const { return precision_ == DType::I8 && first.matrix && !first.keep; }
   /// Allocates memory that counts as weights.
   at::Tensor allocate(at::IntArrayRef shape, at::ScalarType type) { return arena_.allocate(shape, type); }
   /// Writes bytes to a tensor of the device, as ops::Staging::put does. On the CPU `read` writes to it directly; the
@@ -82,7 +83,7 @@ class Loader {
  private:
   std::vector<int64_t> shape(std::span<const policy::Param* const>) const;
   at::Tensor fresh_rows(std::span<const policy::Param* const>);
-  /// Loads the parameters as int8 by blocks of rows; a block is as large as the staging memory.
+  /// Loads the parameters as codes by blocks of rows; a block is as large as the staging memory.
   Weight quantized_rows(std::span<const policy::Param* const>);
   void fill(const policy::Param&, std::span<const policy::TensorSlice>, at::Tensor target);
   const checkpoint::Checkpoint& checkpoint_;

@@ -54,7 +54,9 @@ int64_t Weight::size(int64_t dimension) const {
   return std::visit(
       Visitor{[](std::monostate) -> int64_t { throw_empty("size"); },
               [&](const Resident& resident) { return resident.tensor.size(dimension); },
-              [&](const Quantized& quantized) { return quantized.matrix.codes.size(dimension); },
+              [&](const Quantized& quantized) {
+                return dimension == 0 ? quantized.matrix.out() : quantized.matrix.layout.in;
+              },
               [&](const Gathered& gathered) { return gathered.shape.at(static_cast<size_t>(dimension)); }},
       form_);
 }
@@ -73,7 +75,7 @@ at::Tensor Weight::look_up(const at::Tensor& ids) const {
                             [&](const Quantized& quantized) {
                               const ops::QuantizedMatrix& matrix = quantized.matrix;
                               return ops::dequantized({at::index_select(matrix.codes, 0, ids),
-                                                       at::index_select(matrix.scales, 0, ids), matrix.group});
+                                                       at::index_select(matrix.scales, 0, ids), matrix.layout});
                             },
                             [&](const Gathered& gathered) { return gathered.gatherer->look_up(gathered.number, ids); }},
                     form_);

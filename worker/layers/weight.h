@@ -26,7 +26,7 @@ class WeightGatherer {
   /// Calls `use` with rows of the matrix (elements of a vector), tile by tile in order. A tile is valid until `use`
   /// returns.
   virtual void tiles(int weight, const std::function<void(int64_t first, const Weight& rows)>& use) = 0;
-  /// Looks up rows of a table: ids [count] int64 -> [count, width] in the type in which it is held, F32 for int8.
+  /// Looks up rows of a table: ids [count] int64 -> [count, width] in the type in which it is held, F32 for codes.
   virtual at::Tensor look_up(int weight, const at::Tensor& ids) = 0;
 };
 
@@ -51,9 +51,9 @@ class Weight {
   /// Returns x [tokens, in] W^T + bias -> [tokens, out], rounded once to `result`. A sharded matrix is gathered at each
   /// call.
   at::Tensor linear(const at::Tensor& x, const at::Tensor& bias = {}, at::ScalarType result = at::kFloat) const;
-  /// Looks up rows of the table, in the type in which it is held, F32 for int8.
+  /// Looks up rows of the table, in the type in which it is held, F32 for codes.
   at::Tensor look_up(const at::Tensor& ids) const;
-  /// Returns the resident tensor, or a gathered copy (F32 for int8); undefined if the weight is empty. It is meant for
+  /// Returns the resident tensor, or a gathered copy (F32 for codes); undefined if the weight is empty. It is meant for
   /// vectors and small tables.
   at::Tensor value() const;
   /// Calls `use` with all rows in order: with the resident tensor at once, with a gathered one tile by tile.

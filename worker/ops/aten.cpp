@@ -128,14 +128,11 @@ at::Tensor Backend::linear(const at::Tensor& given, const at::Tensor& weight, co
 at::Tensor Backend::quantized_linear(const at::Tensor& given, const QuantizedMatrix& w, const at::Tensor& bias,
                                      at::ScalarType result) const {
   const at::Tensor x = given.to(at::kFloat);
-  const int64_t out = w.codes.size(0), in = w.codes.size(1),
-                rows = std::max<int64_t>(16, tile_bytes / std::max<int64_t>(1, 4 * in));
+  const int64_t out = w.out(), rows = std::max<int64_t>(16, tile_bytes / std::max<int64_t>(1, 4 * w.layout.in));
   at::Tensor y = at::empty({x.size(0), out}, x.options());
   for (int64_t first = 0; first < out; first += rows) {
     const int64_t count = std::min(rows, out - first);
-    y.narrow(1, first, count)
-        .copy_(
-            at::mm(x, dequantized({w.codes.narrow(0, first, count), w.scales.narrow(0, first, count), w.group}).t()));
+    y.narrow(1, first, count).copy_(at::mm(x, dequantized(w.rows(first, count)).t()));
   }
   if (bias.defined()) y.add_(bias);
   return y.to(result);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Quantises fp32 rows to INT8 groups and dequantises them.
+// Quantizes fp32 rows to codes with group scales, and the way back.
 #include "worker/ops/quantized_matrix.h"
 
 #include <ATen/ATen.h>
@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <stdexcept>
 
 namespace pm::ops {
 
@@ -24,51 +25,100 @@ float float_of(uint32_t bits) {
   return value;
 }
 
+constexpr float round_to_whole = 0x1.8p23f;  // added and taken away: the nearest whole number, half to even
+
+/// Returns the largest magnitude's bits: without the sign the order of bits is that of numbers, with infinities and
+/// NaNs above all.
+uint32_t largest_bits(const float* w, int64_t size) {
+  uint32_t largest = 0;
+  for (int64_t i = 0; i < size; ++i) largest = std::max(largest, bits_of(w[i]) & 0x7fffffffu);
+  return largest;
+}
+
+/// Writes the codes of a group of at most `group` inputs and returns its scale's bits.
+uint16_t eight_bits(const float* w, int64_t size, uint32_t largest, int8_t* codes) {
+  const uint32_t bits = (bits_of(float_of(largest) / 127.f) + 0xffffu) & 0xffff0000u;
+  if (bits == 0) {
+    std::fill_n(codes, size, int8_t{0});
+    return 0;
+  }
+  const float scale = float_of(bits);
+  for (int64_t i = 0; i < size; ++i)
+    codes[i] = static_cast<int8_t>(static_cast<int32_t>(w[i] / scale + round_to_whole - round_to_whole));
+  return static_cast<uint16_t>(bits >> 16);
+}
+
+uint16_t four_bits(const float* w, int64_t size, uint32_t largest, int64_t group, uint8_t* codes) {
+  float extreme = 0;
+  for (int64_t i = size - 1; i >= 0; --i)
+    if ((bits_of(w[i]) & 0x7fffffffu) == largest) extreme = w[i];
+  const uint32_t exact = bits_of(extreme / -8.f), bits = (exact + 0x7fffu + (exact >> 16 & 1u)) & 0xffff0000u;
+  const float scale = float_of(bits);
+  if (scale == 0.f) {
+    std::fill_n(codes, group / 2, uint8_t{0x88});
+    return 0;
+  }
+  const auto code = [&](int64_t i) -> unsigned {
+    if (i >= size) return 8;
+    return static_cast<unsigned>(std::clamp(w[i] / scale + round_to_whole - round_to_whole, -8.f, 7.f) + 8.f);
+  };
+  for (int64_t b = 0; b < group / 2; ++b) codes[b] = static_cast<uint8_t>(code(b) | code(b + group / 2) << 4);
+  return static_cast<uint16_t>(bits >> 16);
+}
+
 }  // namespace
 
-bool quantize(const float* rows, int64_t count, int64_t in, int64_t group, int8_t* numbers, uint16_t* scales) {
-  constexpr float round = 0x1.8p23f;  // added and taken away: the nearest whole number, half to even
+bool quantize(const float* rows, int64_t count, const CodeLayout& layout, std::byte* codes, uint16_t* scales) {
   bool finite = true;
-  for (int64_t row = 0; row < count; ++row) {
-    for (int64_t first = 0; first < in; first += group) {
-      const float* w = rows + row * in + first;
-      int8_t* to = numbers + row * in + first;
-      const int64_t size = std::min(group, in - first);
-      uint32_t largest =
-          0;  // without the sign the order of bits is that of numbers, with infinities and NaNs above all
-      for (int64_t i = 0; i < size; ++i) largest = std::max(largest, bits_of(w[i]) & 0x7fffffffu);
-      finite = finite && largest < 0x7f800000u;
-      const uint32_t bits = (bits_of(float_of(largest) / 127.f) + 0xffffu) & 0xffff0000u;
-      *scales++ = static_cast<uint16_t>(bits >> 16);
-      if (bits == 0 || largest >= 0x7f800000u) {
-        std::fill_n(to, size, int8_t{0});
-        continue;
-      }
-      const float scale = float_of(bits);
-      for (int64_t i = 0; i < size; ++i)
-        to[i] = static_cast<int8_t>(static_cast<int32_t>(w[i] / scale + round - round));
+  for (int64_t row = 0; row < count; ++row, rows += layout.in, codes += layout.code_bytes()) {
+    for (int64_t first = 0; first < layout.in; first += layout.group) {
+      const int64_t size = std::min(layout.group, layout.in - first);
+      uint32_t largest = largest_bits(rows + first, size);
+      if (largest >= 0x7f800000u) finite = false, largest = 0;
+      *scales++ = layout.bits == 4 ? four_bits(rows + first, size, largest, layout.group,
+                                               reinterpret_cast<uint8_t*>(codes) + first / 2)
+                                   : eight_bits(rows + first, size, largest, reinterpret_cast<int8_t*>(codes) + first);
     }
   }
   return finite;
 }
 
-QuantizedMatrix quantized_rows(const at::Tensor& bytes, int64_t in, int64_t group, at::ScalarType compute_type) {
-  at::Tensor scales = bytes.narrow(1, in, bytes.size(1) - in);
+QuantizedMatrix quantized(const at::Tensor& w, CodeLayout layout, at::ScalarType compute_type) {
+  layout.in = w.size(1);
+  const QuantizedMatrix matrix{at::empty({w.size(0), layout.code_bytes()}, layout.code_type()),
+                               at::empty({w.size(0), layout.groups()}, at::kBFloat16), layout, compute_type};
+  if (!quantize(w.const_data_ptr<float>(), w.size(0), layout, static_cast<std::byte*>(matrix.codes.mutable_data_ptr()),
+                static_cast<uint16_t*>(matrix.scales.mutable_data_ptr())))
+    throw std::invalid_argument("a matrix with infinities or NaNs has no codes");
+  return matrix;
+}
+
+QuantizedMatrix quantized_rows(const at::Tensor& bytes, const CodeLayout& layout, at::ScalarType compute_type) {
+  const int64_t codes = layout.code_bytes();
+  at::Tensor scales = bytes.narrow(1, codes, bytes.size(1) - codes);
   const bool aligned = (reinterpret_cast<uintptr_t>(scales.const_data_ptr()) |
                         static_cast<uintptr_t>(scales.storage_offset()) | static_cast<uintptr_t>(bytes.size(1))) %
                            sizeof(uint16_t) ==
                        0;
   if (!aligned) scales = scales.clone(at::MemoryFormat::Contiguous);
-  return {bytes.narrow(1, 0, in).view(at::kChar), scales.view(at::kBFloat16), group, compute_type};
+  return {bytes.narrow(1, 0, codes).view(layout.code_type()), scales.view(at::kBFloat16), layout, compute_type};
 }
 
 at::Tensor dequantized(const QuantizedMatrix& matrix) {
-  const int64_t rows = matrix.codes.size(0), in = matrix.codes.size(1), groups = matrix.scales.size(1);
+  const CodeLayout& layout = matrix.layout;
+  const int64_t rows = matrix.out(), groups = layout.groups();
+  if (layout.bits == 4) {
+    const at::Tensor bytes = matrix.codes.reshape({rows, groups, layout.group / 2});
+    const at::Tensor numbers = at::cat({bytes.bitwise_and(15), bytes.bitwise_right_shift(4)}, 2).to(at::kFloat).sub_(8);
+    return numbers.mul_(matrix.scales.to(at::kFloat).unsqueeze(2))
+        .view({rows, groups * layout.group})
+        .narrow(1, 0, layout.in);
+  }
   const at::Tensor scales = matrix.scales.to(at::kFloat)
                                 .unsqueeze(2)
-                                .expand({rows, groups, matrix.group})
-                                .reshape({rows, groups * matrix.group});
-  return matrix.codes.to(at::kFloat).mul_(scales.narrow(1, 0, in));
+                                .expand({rows, groups, layout.group})
+                                .reshape({rows, groups * layout.group});
+  return matrix.codes.to(at::kFloat).mul_(scales.narrow(1, 0, layout.in));
 }
 
 }  // namespace pm::ops

@@ -37,8 +37,8 @@ std::string storage_of(std::span<const Param* const> params) {
 
 GatherUnits::GatherUnits(const policy::Model& model, const Plan& plan, int rank)
     : gathering_(plan.gathering.value()),
+      precision_(plan.precision),
       compute_(compute_type(model.metadata, plan.precision)),
-      int8_(plan.precision == DType::I8),
       rank_(rank),
       ranks_(static_cast<int>(plan.ranks.size())),
       stacks_(model.stacks.size()),
@@ -81,11 +81,12 @@ std::optional<layers::Weight> GatherUnits::keep(std::span<const Param* const> pa
     ShardedWeight& weight = weights_.emplace_back();
     weight.params.assign(params.begin(), params.end());
     weight.flat_param = flat_param_of(first, storage);
-    const bool numbers = int8_ && params[0]->matrix && !params[0]->keep;
-    weight.type = numbers ? at::kChar : layers::scalar_type(params[0]->keep ? params[0]->dtype : compute_);
-    if (numbers) weight.group = policy::scale_group(*params[0]);
     weight.shape = params[0]->shape;
     for (const Param* param : params.subspan(1)) weight.shape[0] += param->shape[0];
+    if (policy::code_bits(*params[0], precision_) > 0)
+      weight.codes = layers::code_layout(*params[0], weight.shape[1], precision_);
+    weight.type =
+        weight.codes ? weight.codes->code_type() : layers::scalar_type(params[0]->keep ? params[0]->dtype : compute_);
     flat_params_[weight.flat_param].weights.push_back(known->second);
   }
   const auto stack = stack_numbers_.find(params[0]->stack);
@@ -144,15 +145,15 @@ layers::Weight GatherUnits::view_rows(int number, const at::Tensor& bytes) const
   const ShardedWeight& weight = this->weight(number);
   std::vector<int64_t> shape = weight.shape;
   shape[0] = bytes.numel() / weight.row_bytes;
-  if (weight.group > 0)
-    return layers::Weight(ops::quantized_rows(bytes.view({shape[0], weight.row_bytes}), shape[1], weight.group,
-                                              layers::scalar_type(compute_)));
+  if (weight.codes)
+    return layers::Weight(
+        ops::quantized_rows(bytes.view({shape[0], weight.row_bytes}), *weight.codes, layers::scalar_type(compute_)));
   return layers::Weight(bytes.view({-1}).view(weight.type).view(shape));
 }
 
 void GatherUnits::read_rows(layers::Loader& loader, int number, Range rows, std::byte* out) const {
   const ShardedWeight& weight = this->weight(number);
-  if (weight.group > 0) return loader.read_quantized(weight.params, rows, out);
+  if (weight.codes) return loader.read_quantized(weight.params, rows, out);
   std::vector<int64_t> shape = weight.shape;
   shape[0] = rows.size();
   loader.read(weight.params, rows, at::from_blob(out, shape, at::TensorOptions(weight.type)));
@@ -163,8 +164,8 @@ void GatherUnits::lay_out() {
   for (ShardedWeight& weight : weights_) {
     const auto element = static_cast<int64_t>(c10::elementSize(weight.type));
     weight.row_bytes =
-        weight.group > 0 ? ops::quantized_row_bytes(weight.shape[1], weight.group)
-                         : std::accumulate(weight.shape.begin() + 1, weight.shape.end(), element, std::multiplies<>());
+        weight.codes ? weight.codes->row_bytes()
+                     : std::accumulate(weight.shape.begin() + 1, weight.shape.end(), element, std::multiplies<>());
     weight.bytes = weight.shape[0] * weight.row_bytes;
   }
   for (FlatParam& flat_param : flat_params_) {

@@ -4,6 +4,7 @@
 // where that does not fit a buffer, one of its matrices; where that does not fit either, some rows of it.
 #pragma once
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -18,8 +19,8 @@ namespace pm::parallel {
 struct ShardedWeight {
   std::vector<const policy::Param*> params;
   std::vector<int64_t> shape;
-  at::ScalarType type = at::kFloat;  ///< kChar means int8: each row is followed by its scales
-  int64_t group = 0;                 ///< for int8: inputs that share a scale
+  at::ScalarType type = at::kFloat;      ///< of the elements, or of the codes
+  std::optional<ops::CodeLayout> codes;  ///< the scales of each row follow its codes
   int64_t row_bytes = 0, bytes = 0;
   size_t flat_param = 0;
   int64_t offset = 0;      ///< byte offset in the flat parameter
@@ -99,8 +100,7 @@ class GatherUnits final : public layers::WeightSharder {
   at::Tensor part_in_memory(layers::Loader&, size_t flat_param, int64_t begin, int64_t end) const;
 
   const Gathering gathering_;
-  const DType compute_;  ///< dtype of everything but int8 matrices
-  const bool int8_;
+  const DType precision_, compute_;  ///< the latter: dtype of everything that is not quantized
   const int rank_, ranks_;
   layers::WeightGatherer* gatherer_ = nullptr;
   size_t stacks_;

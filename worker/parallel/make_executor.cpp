@@ -6,7 +6,7 @@
 namespace pm::parallel {
 
 void check_weights(const Shard& shard, int64_t planned, int64_t held) {
-  const int64_t tensors = shard.plan->precision == DType::I8 ? 2 : 1,
+  const int64_t tensors = is_quantized(shard.plan->precision) ? 2 : 1,
                 slack = tensors * static_cast<int64_t>(shard.model->params().size()) * ops::Arena::alignment;
   if (held >= planned && held <= planned + slack) return;
   throw std::logic_error("rank " + std::to_string(shard.communicator->rank()) + " of " + shard.model->architecture +

@@ -67,7 +67,7 @@ std::map<std::string, std::vector<Use>> find_uses(const std::vector<PlacedParam>
 /// experts a token reads, and the layout of heads.
 using Kind = std::tuple<Axis, int64_t, DType, bool, std::vector<Use>, RoutedShare, int>;
 
-/// The elements per unit at one place, and how many of them int8 may hold.
+/// The elements per unit at one place, and how many of them are held as codes.
 struct Amount {
   int64_t elements = 0;
   Quantised quantised;
@@ -77,6 +77,10 @@ struct Amount {
     if (!param.matrix || param.keep) return;
     const int64_t out = param.shape[0], in = param.shape[1], group = scale_group(param);
     quantised.elements += out * in / units;
+    if (group != code_group) {
+      quantised.wide_elements += out * in / units;
+      quantised.wide_scales += out * (in / units / group);
+    }
     if (rule.dim != 1)
       quantised.scales += out / units * ((in + group - 1) / group);
     else if (rule.axis != Axis::Ffn)
@@ -220,7 +224,7 @@ void mark_matrices(Model& model) {
   std::set<std::string> owners;  // of storages that are multiplied
   const auto owner = [](const Param& param) { return param.shares.empty() ? param.path : param.shares; };
   for (const auto& [param, place] : all) {
-    // scales of int8 belong to inputs that lie beside each other, which those of a block-diagonal matrix do not
+    // scales of codes belong to inputs that lie beside each other, which those of a block-diagonal matrix do not
     if (is_matrix(param->role) && param->shape.size() == 2 && param->diagonal_blocks == 1) owners.insert(owner(*param));
   }
   for (const auto& [param, place] : all)

@@ -32,8 +32,8 @@ struct ShardingRule {
 /// Returns the sharding rule of a role. Every role has one.
 ShardingRule sharding_rule(Role);
 std::string_view name_of(Role);
-/// Returns true for matrices that are multiplied per token: projections of layers and the LM head. int8 may hold
-/// these.
+/// Returns true for matrices that are multiplied per token: projections of layers and the LM head. I8 and I4
+/// hold these as codes.
 bool is_matrix(Role);
 
 }  // namespace pm::policy

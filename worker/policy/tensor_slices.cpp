@@ -194,9 +194,15 @@ std::vector<int64_t> local_shape(const Param& param, Range range) {
 
 int64_t scale_group(const Param& param) {
   const ShardingRule rule = sharding_rule(param.role);
-  if (rule.dim != 1 || rule.axis == Axis::Ffn) return int8_group;
+  if (rule.dim != 1 || rule.axis == Axis::Ffn) return code_group;
   const int64_t head = param.shape[1] / param.units / param.segments;
-  return head % int8_group == 0 ? int8_group : head;
+  return head % code_group == 0 ? code_group : head;
+}
+
+int code_bits(const Param& param, DType precision) {
+  if (!is_quantized(precision) || !param.matrix || param.keep) return 0;
+  const bool wide = sharding_rule(param.role).axis == Axis::Vocab || scale_group(param) != code_group;
+  return precision == DType::I8 || wide ? 8 : 4;
 }
 
 Range rank_range(const Param& param, const Partition& partition, int rank) {

@@ -38,9 +38,12 @@ bool is_block_diagonal_by_inputs(const Param&);
 std::vector<TensorSlice> tensor_slices(const Param&, Range range);
 /// Returns the local logical shape of the parameter for `range`.
 std::vector<int64_t> local_shape(const Param&, Range range);
-/// Returns the number of inputs that share one int8 scale: int8_group, or the head size where that is no multiple of
-/// int8_group and the inputs are sharded by heads, of attention or of a recurrence.
+/// Returns the number of inputs that share the scale of codes: code_group, or the head size where that is no multiple
+/// of code_group and the inputs are sharded by heads, of attention or of a recurrence.
 int64_t scale_group(const Param&);
+/// Returns the bits of a code where `precision` holds the parameter as integer codes: 8 or 4; 0: it does not. I4 takes
+/// 8 for the vocabulary, whose scores suffer most, and where a group is one head.
+int code_bits(const Param&, DType precision);
 /// Returns the units of the parameter that `rank` holds under `partition`.
 Range rank_range(const Param&, const Partition& partition, int rank);
 

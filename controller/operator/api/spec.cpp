@@ -258,7 +258,7 @@ Spec parse_spec(const Json& object) {
     spec.objective = *objective;
   }
   if (const std::string name = reader.text("/spec/precision"); !name.empty()) {
-    spec.precision = dtype_of(name);
+    spec.precision = precision_of(name);
     if (!spec.precision) Reader::fail("/spec/precision", "'" + name + "' is not known");
   }
   spec.serving.max_sequence_length = reader.optional_integer("/spec/serving/maxSequenceLength", 1, 1 << 30);

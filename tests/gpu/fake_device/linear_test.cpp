@@ -153,11 +153,13 @@ TEST(CudaLinear, ABiasOfAnotherTypeIsAddedBeforeTheResultIsRounded) {
 /// An int8 matrix of random numbers and positive scales on the host.
 ops::QuantizedMatrix int8_matrix(int64_t out, int64_t in, int64_t group, at::ScalarType compute_type) {
   return {at::randint(-127, 128, {out, in}, at::TensorOptions(at::kChar)),
-          at::rand({out, (in + group - 1) / group}).add_(0.1).to(at::kBFloat16), group, compute_type};
+          at::rand({out, (in + group - 1) / group}).add_(0.1).to(at::kBFloat16),
+          {in, group},
+          compute_type};
 }
 
 ops::QuantizedMatrix on_device(const ops::QuantizedMatrix& w) {
-  return {w.codes.to(device), w.scales.to(device), w.group, w.compute_type};
+  return {w.codes.to(device), w.scales.to(device), w.layout, w.compute_type};
 }
 
 TEST(CudaLinear, Int8IsWidenedByOneLaunchForManyRowsAndReadOnceForEachEightRowsElse) {
@@ -207,7 +209,7 @@ TEST(CudaLinear, Int8WithScalesBehindEachRow) {
     const ops::QuantizedMatrix apart = int8_matrix(45, in, 32, at::kBFloat16);
     const at::Tensor bytes =
         at::cat({apart.codes.view(at::kByte), apart.scales.view(at::kByte)}, 1).contiguous().to(device);
-    const ops::QuantizedMatrix w = ops::quantized_rows(bytes, in, 32, at::kBFloat16);
+    const ops::QuantizedMatrix w = ops::quantized_rows(bytes, {in, 32}, at::kBFloat16);
     const at::Tensor x = at::randn({30, in}),
                      expected = product(x.to(at::kBFloat16), ops::dequantized(apart).to(at::kBFloat16));
     for (int64_t rows : {1, 7, 30})

@@ -263,16 +263,17 @@ TEST(Decide, RefusesDevicesOfUnknownMemoryAndPrecisionsThatAreNotServed) {
   integers.dtype = DType::F16;
   integers.stacks[0].integers = true;
   EXPECT_EQ(planned(decide(integers, cpu(1, gibi), {})).precision, DType::F32);
-  for (const DType precision : {DType::F16, DType::BF16, DType::I8}) {
+  for (const DType precision : {DType::F16, DType::BF16, DType::I8, DType::I4}) {
     const Refusal refusal = refused(decide(integers, cpu(1, gibi), {.precision = precision}));
     EXPECT_EQ(refusal.reason, Reason::UnsupportedPrecision);
     EXPECT_THAT(refusal.message, HasSubstr("computes in integers of its own that F32 holds"));
   }
-  EXPECT_THAT(refused(decide(test::decoder({}), cpu(1, gibi), {.precision = DType::I8})).message,
-              HasSubstr("the metadata of this model names none"));
+  for (const DType precision : {DType::I8, DType::I4})
+    EXPECT_THAT(refused(decide(test::decoder({}), cpu(1, gibi), {.precision = precision})).message,
+                HasSubstr("the metadata of this model names none"));
 }
 
-TEST(Decide, CountsInt8WithItsScalesAndKeepsKeysAndValuesInTheCheckpointsType) {
+TEST(Decide, CountsCodesWithTheirScalesAndKeepsKeysAndValuesInTheCheckpointsType) {
   const ModelMetadata metadata = test::with_matrices(test::gpt_neo_2_7b());
   const auto of = [&](DType precision) {
     return planned(decide(metadata, cpu(2, 64 * gibi), {.tensor = 2, .precision = precision, .max_concurrency = 1}));
@@ -284,7 +285,37 @@ TEST(Decide, CountsInt8WithItsScalesAndKeepsKeysAndValuesInTheCheckpointsType) {
   const int64_t matrices = 32 * 12 * int64_t{2560} * 2560 +
                            int64_t{50257} * 2560;  // q, k, v, out: 4, up and down: 8; the head that is the table
   EXPECT_EQ(whole - sum, matrices - matrices / 32 * 2);
+  int64_t least = 0;
+  for (const RankPlan& rank : of(DType::I4).ranks) least += rank.predicted.weights;
+  EXPECT_EQ(sum - least, (matrices - int64_t{50257} * 2560) / 2) << "the head keeps its eight bits";
   EXPECT_EQ(narrow.ranks[0].predicted.kv, wide.ranks[0].predicted.kv);
+}
+
+TEST(Decide, HoldsGroupsOfOneHeadInEightBitsWhereTheRestHasFour) {
+  ModelMetadata metadata = test::with_matrices(test::gpt_neo_2_7b());
+  const auto weights = [&](DType precision) {
+    return planned(decide(metadata, cpu(1, 64 * gibi), {.precision = precision})).ranks[0].predicted.weights;
+  };
+  const int64_t i8 = weights(DType::I8), i4 = weights(DType::I4);
+  int64_t wide = 0;
+  for (Part& part : metadata.parts) {
+    if (part.axis != Axis::Heads) continue;
+    part.quantised.wide_elements = part.quantised.elements / 2;  // the projection after attention
+    part.quantised.wide_scales = part.quantised.scales / 2;
+    wide += part.count * part.units * part.quantised.wide_elements;
+  }
+  ASSERT_GT(wide, 0);
+  EXPECT_EQ(weights(DType::I8), i8);
+  EXPECT_EQ(weights(DType::I4) - i4, wide / 2);
+  EXPECT_EQ(metadata_from_json(to_json(metadata)), metadata);
+}
+
+TEST(Decide, RefusesI4OnGpus) {
+  const Hardware gpus{.kind = DeviceKind::GPU, .devices = 1, .device_memory = 64 * gibi};
+  const ModelMetadata metadata = test::with_matrices(test::gpt_neo_2_7b());
+  const Refusal refusal = refused(decide(metadata, gpus, {.precision = DType::I4}));
+  EXPECT_EQ(refusal.reason, Reason::UnsupportedPrecision);
+  EXPECT_THAT(refusal.message, HasSubstr("I4 is served on CPUs only"));
 }
 
 TEST(Decide, ServesNoLongerSequencesThanTheModelHasPositionsAndSaysSo) {

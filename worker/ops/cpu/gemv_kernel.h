@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CPU kernel gemv() of kernels.h, compiled once per instruction set with PM_ISA (a namespace) and PM_LANES (floats
-// of a vector).
+// The CPU kernels gemv() and widen() of kernels.h, compiled once per instruction set with PM_ISA (a namespace) and
+// PM_LANES (floats of a vector).
 #include "worker/ops/cpu/kernels.h"
 #include "worker/ops/cpu/vectors.h"
 
@@ -15,54 +15,115 @@ struct Sums {
   Floats of[Outputs][Rows];
 };
 
-/// Rows of weights in a floating-point type. `at` returns the vector of row i that begins at column k, `one` a single
-/// element, `ahead` the address of column k.
+/// Weights that are decoded together: vectors of columns k, k + PM_LANES, ... of one row.
+template <int Count>
+struct Vectors {
+  Floats of[Count];
+};
+
+/// Rows of weights in a floating-point type. `line` is the number of elements in a cache line, `span` that of
+/// `vectors`. `at` returns span n of row i, `one` the element of column k, `ahead` the address of the column `distance`
+/// behind the beginning of span n. Spans are counted rather than columns, so that addresses in an unrolled loop are
+/// constants apart.
 template <typename T>
 struct Stored {
-  static constexpr int64_t bytes = sizeof(T);
+  static constexpr int64_t line = 64 / sizeof(T);
+  static constexpr int vectors = 1, span = PM_LANES;
   const T* w;
   int64_t in;
   Stored(const Gemv& g, int64_t o) : w(static_cast<const T*>(g.w) + o * g.in), in(g.in) {}
-  Floats at(int64_t i, int64_t k) const { return load(w + i * in + k); }
+  Vectors<1> at(int64_t i, int64_t n) const { return {{load(w + i * in + n * span)}}; }
   float one(int64_t i, int64_t k) const { return PM_ISA::one(w[i * in + k]); }
-  const void* ahead(int64_t i, int64_t k) const { return w + i * in + k; }
+  const void* ahead(int64_t i, int64_t n, int64_t distance) const { return w + i * in + n * span + distance; }
 };
 
-/// INT8 weights with a scale for each Group inputs; 0: for each g.group inputs, which may end within a vector.
-template <int Group>
-struct Scaled {
-  static constexpr int64_t bytes = 1;
-  const int8_t* w;
+constexpr int64_t group = 32;  // of codes whose scale serves several vectors
+
+/// Codes of a row with their scales.
+template <typename Code>
+struct Codes {
+  const Code* w;
   const BF16* scales;
-  int64_t stride, scale_stride, group;
-  Scaled(const Gemv& g, int64_t o)
-      : w(static_cast<const int8_t*>(g.w) + o * g.w_stride),
+  int64_t stride, scale_stride;
+  Codes(const Gemv& g, int64_t o)
+      : w(static_cast<const Code*>(g.w) + o * g.w_stride),
         scales(reinterpret_cast<const BF16*>(g.scales) + o * g.scale_stride),
         stride(g.w_stride),
-        scale_stride(g.scale_stride),
-        group(Group ? Group : g.group) {}
-  float scale(int64_t i, int64_t k) const {
-    return PM_ISA::one(scales[i * scale_stride + k / (Group ? Group : group)]);
+        scale_stride(g.scale_stride) {}
+};
+
+/// Eight-bit codes with a scale for each 32 inputs.
+struct Bytes32 : Codes<int8_t> {
+  static constexpr int64_t line = 64;
+  static constexpr int vectors = group / PM_LANES, span = group;
+  using Codes::Codes;
+  Vectors<vectors> at(int64_t i, int64_t n) const {
+    const Floats scale = all(scales + i * scale_stride + n);
+    const int8_t* from = w + i * stride + n * span;
+    Vectors<vectors> found;
+    for (int v = 0; v < vectors; ++v) found.of[v] = load(from + v * PM_LANES) * scale;
+    return found;
   }
-  Floats at(int64_t i, int64_t k) const {
+  float one(int64_t i, int64_t k) const {
+    return PM_ISA::one(w[i * stride + k]) * PM_ISA::one(scales[i * scale_stride + k / group]);
+  }
+  const void* ahead(int64_t i, int64_t n, int64_t distance) const { return w + i * stride + n * span + distance; }
+};
+
+/// Eight-bit codes with a scale for each g.group inputs, which may end within a vector.
+struct BytesOfAnyGroup : Codes<int8_t> {
+  static constexpr int64_t line = 64;
+  static constexpr int vectors = 1, span = PM_LANES;
+  int64_t size;
+  BytesOfAnyGroup(const Gemv& g, int64_t o) : Codes(g, o), size(g.group) {}
+  float scale(int64_t i, int64_t k) const { return PM_ISA::one(scales[i * scale_stride + k / size]); }
+  Vectors<1> at(int64_t i, int64_t n) const {
+    const int64_t k = n * span;
     const Floats weights = load(w + i * stride + k);
-    if (Group != 0 || group % PM_LANES == 0) return weights * scale(i, k);
+    if (size % PM_LANES == 0) return {{weights * scale(i, k)}};
     Floats own;
     for (int lane = 0; lane < PM_LANES; ++lane) own[lane] = scale(i, k + lane);
-    return weights * own;
+    return {{weights * own}};
   }
   float one(int64_t i, int64_t k) const { return PM_ISA::one(w[i * stride + k]) * scale(i, k); }
-  const void* ahead(int64_t i, int64_t k) const { return w + i * stride + k; }
+  const void* ahead(int64_t i, int64_t n, int64_t distance) const { return w + i * stride + n * span + distance; }
+};
+
+/// Four-bit codes in groups of 32 inputs with a scale each: a byte has an input of the group's first half in its low
+/// bits, and one of the second in its high bits.
+struct Halves32 : Codes<uint8_t> {
+  static constexpr int64_t line = 128;
+  static constexpr int vectors = group / PM_LANES, span = group;
+  using Codes::Codes;
+  Vectors<vectors> at(int64_t i, int64_t n) const {
+    const HalfDecoder decoder(all(scales + i * scale_stride + n));
+    const uint8_t* from = w + i * stride + n * (span / 2);
+    Vectors<vectors> found;
+    for (int v = 0; v < vectors / 2; ++v) {
+      const Words bytes = load_words(from + v * PM_LANES);
+      found.of[v] = decoder.low(bytes);
+      found.of[v + vectors / 2] = decoder.high(bytes);
+    }
+    return found;
+  }
+  float one(int64_t i, int64_t k) const {
+    const uint8_t byte = w[i * stride + k / group * 16 + k % 16];
+    const int code = k % group >= 16 ? byte >> 4 : byte & 15;
+    return static_cast<float>(code - 8) * PM_ISA::one(scales[i * scale_stride + k / group]);
+  }
+  const void* ahead(int64_t i, int64_t n, int64_t distance) const {
+    return w + i * stride + n * (span / 2) + distance / 2;
+  }
 };
 
 template <int Outputs, int Rows, typename Weights>
 __attribute__((always_inline)) inline Sums<Outputs, Rows> step(Sums<Outputs, Rows> sums, Weights w, const float* x,
-                                                               int64_t in, int64_t k) {
-  Floats given[Rows];
-  for (int r = 0; r < Rows; ++r) given[r] = load(x + r * in + k);
+                                                               int64_t in, int64_t n) {
   for (int i = 0; i < Outputs; ++i) {
-    const Floats weight = w.at(i, k);
-    for (int r = 0; r < Rows; ++r) sums.of[i][r] += weight * given[r];
+    const Vectors<Weights::vectors> weights = w.at(i, n);
+    for (int v = 0; v < Weights::vectors; ++v)
+      for (int r = 0; r < Rows; ++r)
+        sums.of[i][r] += weights.of[v] * load(x + r * in + n * Weights::span + v * PM_LANES);
   }
   return sums;
 }
@@ -76,11 +137,11 @@ constexpr int chains = 4;
 /// Accumulates one cache line of weights.
 template <int Outputs, int Rows, typename Weights>
 __attribute__((always_inline)) inline Sums<Outputs, Rows> add_line(Sums<Outputs, Rows> sums, Weights w, const float* x,
-                                                                   int64_t in, int64_t k, int64_t ahead) {
-  for (int i = 0; i < Outputs; ++i) __builtin_prefetch(w.ahead(i, k + ahead), /*write=*/0, /*second-level cache*/ 2);
+                                                                   int64_t in, int64_t n, int64_t ahead) {
+  for (int i = 0; i < Outputs; ++i) __builtin_prefetch(w.ahead(i, n, ahead), /*write=*/0, /*second-level cache*/ 2);
 #pragma GCC unroll 8
-  for (int64_t part = 0; part < 64 / Weights::bytes / PM_LANES; ++part)
-    sums = step<Outputs, Rows>(sums, w, x, in, k + part * PM_LANES);
+  for (int64_t part = 0; part < Weights::line / Weights::span; ++part)
+    sums = step<Outputs, Rows>(sums, w, x, in, n + part);
   return sums;
 }
 
@@ -88,13 +149,13 @@ __attribute__((always_inline)) inline Sums<Outputs, Rows> add_line(Sums<Outputs,
 /// rows. Prefetches `ahead` elements further, because the hardware prefetcher stops at the end of each page.
 template <int Outputs, int Rows, typename Weights>
 inline void tile(const Gemv& g, int64_t o, int64_t ahead) {
-  constexpr int64_t line = 64 / Weights::bytes,
-                    round = chains * line;  // elements of a cache line, of one line for each chain
-  const int64_t in = g.in, rounds = in / round * round, whole = in / PM_LANES * PM_LANES;
+  constexpr int64_t line = Weights::line / Weights::span,
+                    round = chains * line;  // spans of a line, of one for each chain
+  const int64_t in = g.in, spans = in / Weights::span, rounds = spans / round * round;
   const Weights w(g, o);
   const float* x = g.x;
   const auto finish = [&](Sums<Outputs, Rows> sums) {  // columns beyond the last full round go to the first chain
-    for (int64_t k = rounds; k < whole; k += PM_LANES) sums = step<Outputs, Rows>(sums, w, x, in, k);
+    for (int64_t n = rounds; n < spans; ++n) sums = step<Outputs, Rows>(sums, w, x, in, n);
     return sums;
   };
   Sums<Outputs, Rows> total{};
@@ -104,23 +165,23 @@ inline void tile(const Gemv& g, int64_t o, int64_t ahead) {
   };
   if constexpr (Outputs * Rows <= 2) {
     Sums<Outputs, Rows> sums[chains]{};
-    for (int64_t k = 0; k < rounds; k += round) {
+    for (int64_t n = 0; n < rounds; n += round) {
 #pragma GCC unroll 4
-      for (int c = 0; c < chains; ++c) sums[c] = add_line<Outputs, Rows>(sums[c], w, x, in, k + c * line, ahead);
+      for (int c = 0; c < chains; ++c) sums[c] = add_line<Outputs, Rows>(sums[c], w, x, in, n + c * line, ahead);
     }
     sums[0] = finish(sums[0]);
     for (int c = 0; c < chains; ++c) add(sums[c]);
   } else {
     for (int c = 0; c < chains; ++c) {
       Sums<Outputs, Rows> sums{};
-      for (int64_t k = c * line; k < rounds; k += round) sums = add_line<Outputs, Rows>(sums, w, x, in, k, ahead);
+      for (int64_t n = c * line; n < rounds; n += round) sums = add_line<Outputs, Rows>(sums, w, x, in, n, ahead);
       add(c == 0 ? finish(sums) : sums);
     }
   }
   for (int i = 0; i < Outputs; ++i) {
     for (int r = 0; r < Rows; ++r) {
       float sum_of_all = sum(total.of[i][r]);
-      for (int64_t rest = whole; rest < in; ++rest) sum_of_all += w.one(i, rest) * x[r * in + rest];
+      for (int64_t rest = spans * Weights::span; rest < in; ++rest) sum_of_all += w.one(i, rest) * x[r * in + rest];
       g.y[r * g.out + o + i] = sum_of_all;
     }
   }
@@ -135,7 +196,7 @@ void rows_of(const Gemv& g) {
   constexpr int fitting = (registers - 1 - Rows) / Rows, outputs = Rows <= 2 || fitting < 1 ? 1
                                                                    : fitting > 4            ? 4
                                                                                             : fitting;
-  constexpr int64_t distance = 3072 / Weights::bytes;
+  constexpr int64_t distance = 48 * Weights::line;
   int64_t o = g.first;
   for (; o + outputs <= g.last; o += outputs)
     tile<outputs, Rows, Weights>(g, o, outputs == 1 ? distance : o + 2 * outputs <= g.last ? outputs * g.in : 0);
@@ -173,10 +234,34 @@ void gemv(const Gemv& g) {
     typed<Stored<F16>>(g);
   else if (g.type == Element::BF16)
     typed<Stored<BF16>>(g);
-  else if (g.group == 32)
-    typed<Scaled<32>>(g);
+  else if (g.type == Element::I4)
+    typed<Halves32>(g);
+  else if (g.group == group)
+    typed<Bytes32>(g);
   else
-    typed<Scaled<0>>(g);
+    typed<BytesOfAnyGroup>(g);
+}
+
+template <typename Weights>
+void widen_rows(const Gemv& g, float* out) {
+  const int64_t spans = g.in / Weights::span;
+  for (int64_t o = g.first; o < g.last; ++o, out += g.in) {
+    const Weights w(g, o);
+    for (int64_t n = 0; n < spans; ++n) {
+      const Vectors<Weights::vectors> wide = w.at(0, n);
+      for (int v = 0; v < Weights::vectors; ++v) put(out + n * Weights::span + v * PM_LANES, wide.of[v]);
+    }
+    for (int64_t k = spans * Weights::span; k < g.in; ++k) out[k] = w.one(0, k);
+  }
+}
+
+void widen(const Gemv& g, float* out) {
+  if (g.type == Element::I4)
+    widen_rows<Halves32>(g, out);
+  else if (g.group == group)
+    widen_rows<Bytes32>(g, out);
+  else
+    widen_rows<BytesOfAnyGroup>(g, out);
 }
 
 }  // namespace

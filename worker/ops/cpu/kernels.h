@@ -8,8 +8,8 @@
 
 namespace pm::ops {
 
-/// Element types. I8 is for weights only.
-enum class Element : uint8_t { F32, F16, BF16, I8 };
+/// Element types. I8 and I4 are codes, for weights only (worker/ops/quantized_matrix.h).
+enum class Element : uint8_t { F32, F16, BF16, I8, I4 };
 
 /// Largest number of rows of x in one gemv call.
 inline constexpr int64_t max_gemv_rows = 8;
@@ -24,9 +24,9 @@ struct Gemv {
   float* y = nullptr;
   int64_t rows = 0, in = 0, out = 0, first = 0, last = 0;
   const uint16_t* scales =
-      nullptr;  ///< I8: bf16 [out, ceil(in / group)], by which the weights of `group` inputs are multiplied
-  int64_t group = 0;
-  int64_t w_stride = 0, scale_stride = 0;  ///< I8: elements from row to row
+      nullptr;        ///< codes: bf16 [out, ceil(in / group)], by which the weights of `group` inputs are multiplied
+  int64_t group = 0;  ///< I4: 32
+  int64_t w_stride = 0, scale_stride = 0;  ///< codes: bytes of w, and scales, from row to row
 };
 
 /// Attention of `heads` query heads that share a kv head to keys from .. to - 1 of one sequence. With score = scale q k
@@ -55,6 +55,9 @@ struct Kernels {
   int64_t fp32_rows,
       half_rows;  ///< up to so many rows of x gemv, eight rows at a time, is faster than a GEMM; measured
   void (*gemv)(const Gemv&);
+  /// Writes rows [first, last) of a matrix of codes to `out` [last - first, in]: numbers x scales. It reads nothing of
+  /// x.
+  void (*widen)(const Gemv&, float* out);
   void (*attend)(const Attend&);
   /// out[i] = silu(gate[i]) * up[i]; out may be gate or up.
   void (*silu_and_mul)(const float* gate, const float* up, float* out, int64_t count);

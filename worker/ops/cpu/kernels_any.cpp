@@ -7,5 +7,5 @@
 #include "worker/ops/cpu/kernels.h"
 
 namespace pm::ops::PM_ISA {
-extern const Kernels kernels{"any", 16, 8, gemv, attend, silu_and_mul};
+extern const Kernels kernels{"any", 16, 8, gemv, widen, attend, silu_and_mul};
 }

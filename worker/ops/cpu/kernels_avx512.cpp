@@ -7,5 +7,5 @@
 #include "worker/ops/cpu/kernels.h"
 
 namespace pm::ops::PM_ISA {
-extern const Kernels kernels{"avx512", 48, 128, gemv, attend, silu_and_mul};
+extern const Kernels kernels{"avx512", 48, 128, gemv, widen, attend, silu_and_mul};
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // CPU linear layers. A few rows of x: our own kernels, which read the weights once as they are stored, on the thread
-// pool. Many rows: ATen's GEMM, which reuses loaded data better.
+// pool. Many rows: ATen's GEMM, which reuses loaded data better; our kernels widen codes for it.
 #include <ATen/ATen.h>
 
 #include "worker/ops/cpu/backend.h"
@@ -79,6 +79,29 @@ at::Tensor few_rows(const at::Tensor& given, Gemv whole, const at::Tensor& given
   return y;
 }
 
+constexpr int64_t tile_bytes = int64_t{1} << 20;  // of widened codes; a tile stays in the L2 cache
+
+/// `codes` describes the weights, which are widened tile by tile.
+at::Tensor many_rows(const at::Tensor& x, Gemv codes, const at::Tensor& bias) {
+  const int64_t out = codes.out, in = codes.in, rows = std::max<int64_t>(16, tile_bytes / std::max<int64_t>(1, 4 * in)),
+                share = 8;
+  const at::Tensor tile = at::empty({std::min(rows, out), in}, x.options());
+  at::Tensor y = at::empty({x.size(0), out}, x.options());
+  for (int64_t first = 0; first < out; first += rows) {
+    const int64_t count = std::min(rows, out - first);
+    thread_pool().parallel_for((count + share - 1) / share, [&](int64_t i) {
+      Gemv part = codes;
+      part.first = first + i * share;
+      part.last = std::min(part.first + share, first + count);
+      kernels().widen(part, tile.mutable_data_ptr<float>() + i * share * in);
+    });
+    at::Tensor target = y.narrow(1, first, count);
+    at::mm_out(target, x, tile.narrow(0, 0, count).t());
+  }
+  if (bias.defined()) y.add_(bias);
+  return y;
+}
+
 }  // namespace
 
 at::Tensor CpuBackend::linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
@@ -95,18 +118,17 @@ at::Tensor CpuBackend::linear(const at::Tensor& x, const at::Tensor& weight, con
 }
 
 at::Tensor CpuBackend::quantized_linear(const at::Tensor& x, const QuantizedMatrix& w, const at::Tensor& bias,
-                                        at::ScalarType result) const {
-  if (x.size(0) < 1 || x.size(0) > most_rows(at::kChar) || (bias.defined() && !is_element(bias.scalar_type())))
-    return Backend::quantized_linear(x, w, bias, result);
-  const Gemv whole{.type = Element::I8,
+                                        at::ScalarType /*result*/) const {
+  const Gemv whole{.type = w.layout.bits == 4 ? Element::I4 : Element::I8,
                    .w = w.codes.const_data_ptr(),
-                   .in = w.codes.size(1),
-                   .out = w.codes.size(0),
+                   .in = w.layout.in,
+                   .out = w.out(),
                    .scales = static_cast<const uint16_t*>(w.scales.const_data_ptr()),
-                   .group = w.group,
+                   .group = w.layout.group,
                    .w_stride = w.codes.stride(0),
                    .scale_stride = w.scales.stride(0)};
-  return few_rows(x, whole, bias, whole.in);
+  const bool few = x.size(0) <= most_rows(at::kChar) && (!bias.defined() || is_element(bias.scalar_type()));
+  return few && x.size(0) > 0 ? few_rows(x, whole, bias, w.layout.code_bytes()) : many_rows(x, whole, bias);
 }
 
 const Backend& cpu_backend() {

@@ -79,6 +79,51 @@ inline Floats load(const int8_t* w) {
 }
 inline float one(int8_t w) { return static_cast<float>(w); }
 
+/// Returns a number in all lanes.
+inline Floats all(const BF16* w) {
+  const uint32_t word = static_cast<uint32_t>(w->bits) << 16;
+#if PM_LANES == 16 && defined(__AVX512F__)  // from a general register: one instruction
+  return reinterpret_cast<Floats>(_mm512_set1_epi32(static_cast<int>(word)));
+#elif PM_LANES == 8 && defined(__AVX2__)
+  return reinterpret_cast<Floats>(_mm256_set1_epi32(static_cast<int>(word)));
+#else
+  return reinterpret_cast<Floats>(Words{} + word);
+#endif
+}
+
+/// Loads PM_LANES bytes, one for each lane.
+inline Words load_words(const uint8_t* w) {
+#if PM_LANES == 16 && defined(__AVX512F__)
+  return reinterpret_cast<Words>(_mm512_maskz_cvtepu8_epi32(0xffff, at<__m128i>(w)));
+#elif PM_LANES == 8 && defined(__AVX2__)
+  return reinterpret_cast<Words>(_mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(w))));
+#else
+  using Unsigned = uint8_t __attribute__((vector_size(PM_LANES)));
+  return __builtin_convertvector(at<Unsigned>(w), Words);
+#endif
+}
+
+/// Decodes four-bit codes: (code - 8) x scale.
+struct HalfDecoder {
+#if PM_LANES == 16 && defined(__AVX512F__)  // a code is an index; the permutation reads its low four bits alone
+  Floats values;
+  explicit HalfDecoder(Floats scale) : values(Floats{-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7} * scale) {}
+  Floats decoded(Words codes) const {
+    return reinterpret_cast<Floats>(
+        _mm512_maskz_permutexvar_ps(0xffff, reinterpret_cast<__m512i>(codes), reinterpret_cast<__m512>(values)));
+  }
+  Floats low(Words bytes) const { return decoded(bytes); }
+#else
+  Floats scale;
+  explicit HalfDecoder(Floats scale) : scale(scale) {}
+  Floats decoded(Words codes) const {
+    return (__builtin_convertvector(reinterpret_cast<Ints>(codes), Floats) - 8.f) * scale;
+  }
+  Floats low(Words bytes) const { return decoded(bytes & 15); }
+#endif
+  Floats high(Words bytes) const { return decoded(bytes >> 4); }
+};
+
 inline Floats load(const F16* w) {
 #if PM_LANES == 16 && defined(__AVX512F__)
   return reinterpret_cast<Floats>(_mm512_maskz_cvtph_ps(0xffff, at<__m256i>(w)));

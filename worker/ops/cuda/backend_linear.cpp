@@ -126,12 +126,12 @@ at::Tensor CudaBackend::linear(const at::Tensor& given, const at::Tensor& weight
 
 at::Tensor CudaBackend::quantized_linear(const at::Tensor& given, const QuantizedMatrix& w, const at::Tensor& bias,
                                          at::ScalarType result) const {
-  const int64_t out = w.codes.size(0), in = w.codes.size(1);
+  const int64_t out = w.out(), in = w.layout.in, group = w.layout.group;
   const at::ScalarType type = w.compute_type;
   const at::Tensor x = of_type_or_fp32(given, type);
-  if (!is_element(type) || w.codes.stride(1) != 1 || w.scales.stride(1) != 1 || x.numel() == 0)
+  if (w.layout.bits != 8 || !is_element(type) || w.codes.stride(1) != 1 || w.scales.stride(1) != 1 || x.numel() == 0)
     return Backend::quantized_linear(x, w, bias, result);
-  const bool grouped = w.group >= in || (w.group % 16 == 0 && in <= max_grouped_inputs),
+  const bool grouped = group >= in || (group % 16 == 0 && in <= max_grouped_inputs),
              few = x.size(0) <= (type == at::kFloat ? fp32_crossover_rows : quantised_crossover_rows);
   if (grouped && few && is_element_or_undefined(bias))
     return run_gemv(x,
@@ -140,7 +140,7 @@ at::Tensor CudaBackend::quantized_linear(const at::Tensor& given, const Quantize
                      .w_type = Element::I8,
                      .scales = address(w.scales),
                      .scale_stride = w.scales.stride(0),
-                     .scale_group = w.group,
+                     .scale_group = group,
                      .compute = element_of(type),
                      .in = in,
                      .out = out},
@@ -151,7 +151,7 @@ at::Tensor CudaBackend::quantized_linear(const at::Tensor& given, const Quantize
            .stride = w.codes.stride(0),
            .scales = address(scales),
            .scale_stride = w.scales.stride(0),
-           .scale_group = w.group,
+           .scale_group = group,
            .out = address(tile),
            .out_type = element_of(type),
            .rows = tile.size(0),

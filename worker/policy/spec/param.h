@@ -39,7 +39,7 @@ struct Param {
   DType dtype = DType::F32;        ///< type in memory unless the plan's precision overrides it
   bool keep = false;               ///< true: the plan's precision does not override dtype
   bool f32_if_f16 = false;         ///< its products leave the range of F16: F32 in a model of F16
-  bool matrix = false;             ///< multiplied, or sharing storage with a parameter that is: int8 may hold it
+  bool matrix = false;   ///< multiplied, or sharing storage with a parameter that is: I8 and I4 hold it as codes
   int64_t segments = 1;  ///< sharded by heads only: runs of all heads that lie one after another (ConvBERT's inputs
                          ///< of heads that attend, then of those that convolve; ProphetNet's outputs for each
                          ///< bucket of distances); a rank has its heads of each

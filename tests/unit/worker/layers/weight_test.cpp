@@ -18,7 +18,7 @@ at::Tensor matrix() { return at::arange(out * in, at::kFloat).view({out, in}) / 
 ops::QuantizedMatrix int8_matrix() {
   return {.codes = at::arange(out * in, at::kChar).view({out, in}) - 12,
           .scales = at::full({out, in / group}, 0.5, at::kBFloat16),
-          .group = group};
+          .layout = {.in = in, .group = group}};
 }
 
 /// Gives a matrix in tiles of up to four rows.

@@ -7,6 +7,7 @@
 
 #include "worker/ops/cpu/kernels.h"
 #include "worker/ops/cpu/types.h"
+#include "worker/ops/quantized_matrix.h"
 
 namespace pm::ops {
 namespace {
@@ -82,6 +83,18 @@ TEST_P(OfIsa, Int8ProductsAreThoseOfFp64ForEverySizeAndGroup) {
     const at::Tensor wide =
                          numbers.to(at::kDouble) * scales.to(at::kDouble).repeat_interleave(group, 1).narrow(1, 0, in),
                      want = at::mm(x.to(at::kDouble), wide.t());
+    at::Tensor copy = at::full({out, in}, NAN);
+    GetParam()->widen({.type = Element::I8,
+                       .w = numbers.const_data_ptr(),
+                       .in = in,
+                       .out = out,
+                       .last = out,
+                       .scales = static_cast<const uint16_t*>(scales.const_data_ptr()),
+                       .group = group,
+                       .w_stride = in,
+                       .scale_stride = groups},
+                      copy.mutable_data_ptr<float>());
+    EXPECT_TRUE(at::equal(copy.to(at::kDouble), wide)) << in << " in groups of " << group;
     for (int64_t rows = 1; rows <= max_gemv_rows; ++rows) {
       at::Tensor got = at::full({rows, out}, NAN);
       for (const auto& [first, last] : {std::pair<int64_t, int64_t>{0, 6}, {6, out}}) {
@@ -92,6 +105,40 @@ TEST_P(OfIsa, Int8ProductsAreThoseOfFp64ForEverySizeAndGroup) {
       ASSERT_LT((got.to(at::kDouble) - want.narrow(0, 0, rows)).abs().max().item<double>(),
                 1e-4 * static_cast<double>(in + 8))
           << in << " in groups of " << group << ", " << rows << " rows";
+    }
+  }
+}
+
+TEST_P(OfIsa, ProductsOfFourBitCodesAreThoseOfFp64ForEverySize) {
+  at::manual_seed(7);
+  for (int64_t in : {0, 1, 15, 17, 31, 32, 77, 512, 1056, 1600}) {
+    const int64_t out = 13;
+    const QuantizedMatrix w = quantized(at::randn({out, in}), {.bits = 4});
+    const at::Tensor x = at::randn({8, in}), want = at::mm(x.to(at::kDouble), dequantized(w).to(at::kDouble).t());
+    at::Tensor wide = at::full({7, in}, NAN);
+    GetParam()->widen({.type = Element::I4,
+                       .w = w.codes.const_data_ptr(),
+                       .in = in,
+                       .out = out,
+                       .first = 4,
+                       .last = 11,
+                       .scales = static_cast<const uint16_t*>(w.scales.const_data_ptr()),
+                       .group = 32,
+                       .w_stride = w.layout.code_bytes(),
+                       .scale_stride = w.layout.groups()},
+                      wide.mutable_data_ptr<float>());
+    EXPECT_TRUE(at::equal(wide, dequantized(w.rows(4, 7)))) << in << " inputs";
+    for (int64_t rows = 1; rows <= max_gemv_rows; ++rows) {
+      at::Tensor got = at::full({rows, out}, NAN);
+      for (const auto& [first, last] : {std::pair<int64_t, int64_t>{0, 6}, {6, out}}) {
+        GetParam()->gemv({Element::I4, w.codes.const_data_ptr(), x.const_data_ptr<float>(),
+                          got.mutable_data_ptr<float>(), rows, in, out, first, last,
+                          static_cast<const uint16_t*>(w.scales.const_data_ptr()), 32, w.layout.code_bytes(),
+                          w.layout.groups()});
+      }
+      ASSERT_LT((got.to(at::kDouble) - want.narrow(0, 0, rows)).abs().max().item<double>(),
+                1e-6 * static_cast<double>(in + 8))
+          << in << " inputs, " << rows << " rows";
     }
   }
 }

@@ -51,57 +51,101 @@ TEST(Linear, EveryHalfIsReadExactly) {
   }
 }
 
-/// Implements the quantisation rule of int8.h with ATen.
-QuantizedMatrix quantized(const at::Tensor& w, int64_t group) {
+/// Returns w in whole groups [out, groups, group].
+at::Tensor in_groups(const at::Tensor& w, int64_t group) {
   const int64_t out = w.size(0), in = w.size(1), groups = (in + group - 1) / group;
   at::Tensor padded = at::zeros({out, groups * group});
   padded.narrow(1, 0, in).copy_(w);
-  padded = padded.reshape({out, groups, group});
-  const at::Tensor exact = padded.abs().amax(2) / 127.f;
+  return padded.reshape({out, groups, group});
+}
+
+/// Implements the rule of eight bits (quantized_matrix.h) with ATen.
+QuantizedMatrix eight_bits(const at::Tensor& w, int64_t group) {
+  const at::Tensor padded = in_groups(w, group), exact = padded.abs().amax(2) / 127.f;
   const at::Tensor scale =
       exact.view(at::kInt).add(0xffff).bitwise_right_shift(16).bitwise_left_shift(16).view(at::kFloat);
   const at::Tensor numbers = at::where(scale.unsqueeze(2) > 0, at::round(padded / scale.unsqueeze(2)), at::zeros({1}));
-  return {numbers.reshape({out, groups * group}).narrow(1, 0, in).to(at::kChar).contiguous(), scale.to(at::kBFloat16),
-          group};
+  return {numbers.flatten(1).narrow(1, 0, w.size(1)).to(at::kChar).contiguous(),
+          scale.to(at::kBFloat16),
+          {w.size(1), group}};
 }
 
-TEST(Int8, FollowsTheRuleExactlyAndIsOffByAtMostHalfAStep) {
+/// Implements the rule of four bits with ATen.
+QuantizedMatrix four_bits(const at::Tensor& w) {
+  const at::Tensor padded = in_groups(w, 32),
+                   extreme = padded.gather(2, padded.abs().argmax(2, /*keepdim=*/true)).squeeze(2);
+  const at::Tensor scale = (extreme / -8.f).to(at::kBFloat16), wide = scale.to(at::kFloat).unsqueeze(2);
+  const at::Tensor codes =
+      at::where(wide != 0, at::round(padded / wide).clamp(-8, 7), at::zeros({1})).add(8).to(at::kByte);
+  return {codes.narrow(2, 0, 16).bitwise_or(codes.narrow(2, 16, 16).bitwise_left_shift(4)).flatten(1),
+          scale.abs().where(wide.squeeze(2) == 0, scale),
+          {w.size(1), 32, 4}};
+}
+
+void expect_equal(const QuantizedMatrix& got, const QuantizedMatrix& want) {
+  EXPECT_TRUE(at::equal(got.codes, want.codes));
+  EXPECT_TRUE(at::equal(got.scales.view(at::kShort), want.scales.view(at::kShort)));
+}
+
+at::Tensor rows_of_many_sizes(int64_t in) {
+  at::Tensor w = at::randn({37, in}) * at::exp(4 * at::randn({37, 1}));
+  w[3].zero_();
+  return w;
+}
+
+TEST(Codes, OfEightBitsFollowTheRuleExactlyAndAreOffByAtMostHalfAStep) {
   at::manual_seed(4);
   for (int64_t group : {1, 20, 32, 80}) {
-    at::Tensor w = at::randn({37, 200}) * at::exp(4 * at::randn({37, 1}));
-    w[3].zero_();
-    const QuantizedMatrix want = quantized(w, group);
-    QuantizedMatrix got{at::empty_like(want.codes), at::empty_like(want.scales), group};
-    EXPECT_TRUE(quantize(w.const_data_ptr<float>(), 37, 200, group, got.codes.mutable_data_ptr<int8_t>(),
-                         static_cast<uint16_t*>(got.scales.mutable_data_ptr())));
-    EXPECT_TRUE(at::equal(got.codes, want.codes)) << group;
-    EXPECT_TRUE(at::equal(got.scales, want.scales)) << group;
+    SCOPED_TRACE(group);
+    const at::Tensor w = rows_of_many_sizes(200);
+    const QuantizedMatrix got = quantized(w, {.group = group});
+    expect_equal(got, eight_bits(w, group));
     EXPECT_LE(got.codes.abs().max().item<int>(), 127);
-    const at::Tensor steps =
-        (dequantized(got) - w).abs() / dequantized({at::ones_like(got.codes), got.scales, group}).clamp_min(1e-30);
-    EXPECT_LE(steps.max().item<float>(), 0.5001f);
+    const QuantizedMatrix steps{at::ones_like(got.codes), got.scales, got.layout};
+    EXPECT_LE(((dequantized(got) - w).abs() / dequantized(steps).clamp_min(1e-30)).max().item<float>(), 0.5001f);
   }
-  at::Tensor bad = at::ones({1, 4});
-  bad[0][2] = INFINITY;
-  int8_t numbers[4];
-  uint16_t scale;
-  EXPECT_FALSE(quantize(bad.const_data_ptr<float>(), 1, 4, 4, numbers, &scale));
 }
 
-TEST(Int8, ProductsAreThoseOfTheDequantisedMatrixForFewAndManyRows) {
+TEST(Codes, OfFourBitsFollowTheRuleExactlyAndKeepTheLargestWeights) {
+  at::manual_seed(14);
+  for (int64_t in : {32, 200, 7, 1}) {
+    SCOPED_TRACE(in);
+    at::Tensor w = rows_of_many_sizes(in);
+    w[4].fill_(-1e-45f);  // the scale is 0 in bf16
+    const QuantizedMatrix got = quantized(w, {.bits = 4});
+    expect_equal(got, four_bits(w));
+    const at::Tensor off = in_groups(dequantized(got) - w, 32).abs().amax(2), step = got.scales.to(at::kFloat).abs();
+    EXPECT_LE((off - step * 1.04f).max().item<float>(), 1e-30f) << "a step where the largest has the other sign";
+    const at::Tensor groups = in_groups(w, 32), most = groups.abs().amax(2), kept = in_groups(dequantized(got), 32);
+    EXPECT_LE(((kept.abs().amax(2) - most).abs() - most / 256).max().item<float>(), 1e-30f);
+  }
+}
+
+TEST(Codes, OfNumbersThatAreNotFiniteAreRefused) {
+  for (const float bad : {INFINITY, -INFINITY, NAN}) {
+    for (const int bits : {8, 4}) {
+      at::Tensor w = at::ones({1, 40});
+      w[0][35] = bad;
+      EXPECT_THROW(quantized(w, {.bits = bits}), std::invalid_argument);
+    }
+  }
+}
+
+TEST(Codes, HaveProductsOfTheDequantizedMatrixForFewAndManyRows) {
   at::manual_seed(5);
-  for (const auto& [in, group] :
-       {std::pair<int64_t, int64_t>{0, 32}, {7, 32}, {333, 32}, {1024, 32}, {320, 80}, {100, 20}}) {
+  for (const CodeLayout& layout : {CodeLayout{0, 32}, CodeLayout{7, 32}, CodeLayout{333, 32}, CodeLayout{1024, 32},
+                                   CodeLayout{320, 80}, CodeLayout{100, 20}, CodeLayout{0, 32, 4}, CodeLayout{7, 32, 4},
+                                   CodeLayout{333, 32, 4}, CodeLayout{1024, 32, 4}}) {
     const at::Tensor b = at::randn({45}).to(at::kBFloat16);
-    const QuantizedMatrix w = quantized(at::randn({45, in}), group);
-    const at::Tensor x = at::randn({200, in}),
+    const QuantizedMatrix w = quantized(at::randn({45, layout.in}), layout);
+    const at::Tensor x = at::randn({200, layout.in}),
                      want = at::mm(x.to(at::kDouble), dequantized(w).to(at::kDouble).t()) + b.to(at::kDouble);
     for (int64_t rows : {1, 2, 3, 5, 8, 9, 40, 200}) {
       const at::Tensor got = ops::linear(x.narrow(0, 0, rows), w, b);
       EXPECT_LT((got.to(at::kDouble) - want.narrow(0, 0, rows)).abs().max().item<double>(), 2e-4)
-          << rows << " rows of " << in;
+          << layout.bits << " bits, " << rows << " rows of " << layout.in;
       const bool same = rows > 8 || at::equal(got[rows - 1], ops::linear(x.narrow(0, rows - 1, 1), w, b)[0]);
-      EXPECT_TRUE(same) << rows << " rows of " << in;
+      EXPECT_TRUE(same) << layout.bits << " bits, " << rows << " rows of " << layout.in;
     }
   }
 }

@@ -74,15 +74,6 @@ at::Tensor rotate(const at::Tensor& x, const at::Tensor& positions, const at::Te
   return rotated;
 }
 
-QuantizedMatrix int8_matrix(const at::Tensor& w, int64_t group) {
-  const int64_t out = w.size(0), in = w.size(1);
-  const QuantizedMatrix matrix{at::empty({out, in}, at::kChar),
-                               at::empty({out, (in + group - 1) / group}, at::kBFloat16), group};
-  quantize(w.const_data_ptr<float>(), out, in, group, matrix.codes.mutable_data_ptr<int8_t>(),
-           static_cast<uint16_t*>(matrix.scales.mutable_data_ptr()));
-  return matrix;
-}
-
 AttentionInputs attention_inputs(int64_t heads, int64_t kv_heads, int64_t d, std::span<const SequenceShape> shapes,
                                  at::ScalarType type) {
   constexpr int64_t unused = 3;

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "worker/ops/attention.h"
-#include "worker/ops/quantized_matrix.h"
 
 namespace pm::ops::reference {
 
@@ -23,9 +22,6 @@ at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor&
 /// factor e^(i angle). angle = position x frequency, rounded to fp32.
 at::Tensor rotate(const at::Tensor& x, const at::Tensor& positions, const at::Tensor& frequencies, bool is_neox,
                   double factor);
-
-/// Returns w [out, in] fp32 quantised by groups.
-QuantizedMatrix int8_matrix(const at::Tensor& w, int64_t group);
 
 /// One sequence of AttentionInputs.
 struct SequenceShape {

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What each precision costs a trained model: the perplexity of the example on stories that it has not seen, which come
+from its grammar with a seed of their own. bench/quality.sh prints the table.
+"""
+
+import importlib.util
+import random
+
+import numpy
+import pytest
+from tokenizers import Tokenizer
+
+import worker
+
+FOLDER = worker.REPOSITORY / "examples/tiny-stories"
+STORIES, WIDTH = 24, 192
+# the most that a precision may add to the perplexity of fp32, as a factor
+BOUNDS = {"F16": 1.0005, "BF16": 1.002, "I8": 1.001, "I4": 1.01}
+
+
+@pytest.fixture(scope="module")
+def given():
+    """Unseen stories: ids and mask [stories, width], the end token in place of what is beyond a story."""
+    spec = importlib.util.spec_from_file_location("stories", FOLDER / "stories.py")
+    stories = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(stories)
+    rng, tokenizer = random.Random(2026), Tokenizer.from_file(str(FOLDER / "tokenizer.json"))
+    rows = [tokenizer.encode(stories.story(rng)).ids[:WIDTH] for _ in range(STORIES)]
+    ids, mask = numpy.zeros((2, STORIES, WIDTH), numpy.int64)
+    for row, to, kept in zip(rows, ids, mask, strict=True):
+        to[: len(row)], kept[: len(row)] = row, 1
+    return {"input_ids": ids, "attention_mask": mask}
+
+
+def perplexity(runner, given, precision):
+    """exp of the mean of -log p of each token but the first of a story."""
+    scores = runner.forward(FOLDER, 1, given, precision=precision)["logits"].astype(numpy.float64)[:, :-1]
+    scores -= scores.max(2, keepdims=True)
+    log_p = scores - numpy.log(numpy.exp(scores).sum(2, keepdims=True))
+    ids, kept = given["input_ids"][:, 1:], given["attention_mask"][:, 1:].astype(bool)
+    return float(numpy.exp(-numpy.take_along_axis(log_p, ids[..., None], 2)[..., 0][kept].mean()))
+
+
+def test_quantizing_costs_a_trained_model_little(runner, given):
+    exact = perplexity(runner, given, "F32")
+    found = {precision: perplexity(runner, given, precision) for precision in BOUNDS}
+    print(f"\nperplexity of {given['attention_mask'].sum()} tokens of unseen stories, and its factor over F32")
+    for precision, value in {"F32": exact, **found}.items():
+        print(f"{precision:5} {value:9.5f} {value / exact:9.5f}")
+    assert 1 < exact < 5, "a model that has learned its grammar"
+    assert {precision for precision, value in found.items() if value > exact * BOUNDS[precision]} == set()
+    assert found["I4"] > exact, "four bits cost something, else they were not taken"
