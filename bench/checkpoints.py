@@ -161,7 +161,9 @@ def gguf_file(shape, model, folder, path, stored=None):
 
 
 def make(cache, shape=Shape()):
-    """Returns the paths of {"huggingface", "ctranslate2", "gguf", "gguf_q8", "gguf_q4"}, made once for this source and shape."""
+    """Returns the paths of {"huggingface", "ctranslate2", "gguf", "gguf_q8", "gguf_q4"}, made once for this source and
+    shape.
+    """
     written = pathlib.Path(__file__).read_bytes() + repr(shape).encode()
     root = cache / f"bench-llama-{hashlib.sha256(written).hexdigest()[:12]}"
     if not root.exists():

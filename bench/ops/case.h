@@ -56,8 +56,7 @@ const char* type_name(at::ScalarType type);
 double rounding_error(at::ScalarType type);
 
 std::vector<Case> linear_cases();
-std::vector<Case> int8_linear_cases();
-std::vector<Case> int4_linear_cases();
+std::vector<Case> quantized_linear_cases();
 std::vector<Case> layer_norm_cases();
 std::vector<Case> rms_norm_cases();
 std::vector<Case> fused_add_layer_norm_cases();
@@ -80,8 +79,7 @@ struct Operation {
 };
 inline constexpr Operation operations[] = {
     {"linear", linear_cases},
-    {"int8_linear", int8_linear_cases},
-    {"int4_linear", int4_linear_cases},
+    {"quantized_linear", quantized_linear_cases},
     {"layer_norm", layer_norm_cases},
     {"rms_norm", rms_norm_cases},
     {"fused_add_layer_norm", fused_add_layer_norm_cases},

@@ -127,7 +127,7 @@ std::vector<Case> linear_cases() {
   return cases;
 }
 
-std::vector<Case> int8_linear_cases() {
+std::vector<Case> quantized_linear_cases() {
   std::vector<Case> cases;
   add_cases(cases, {.type = at::kChar, .out = 1000, .in = 1024, .rows = {1, 2, 3, 8, 32, 33, 128}});
   add_cases(cases, {.type = at::kChar, .out = 333, .in = 200, .rows = {1, 8, 40}, .has_bias = true, .group = 80});
@@ -141,11 +141,6 @@ std::vector<Case> int8_linear_cases() {
                       .rows = {1, 2, 3, 4, 8, 16, 32, 512},
                       .is_large = true,
                       .compute_type = compute_type});
-  return cases;
-}
-
-std::vector<Case> int4_linear_cases() {
-  std::vector<Case> cases;
   add_cases(cases, {.type = at::kByte, .out = 1000, .in = 1024, .rows = {1, 2, 3, 8, 32, 33, 128}});
   add_cases(cases, {.type = at::kByte, .out = 333, .in = 200, .rows = {1, 8, 40}, .has_bias = true});
   add_cases(cases, {.type = at::kByte, .out = 64, .in = 1024, .rows = {1, 8}, .scales_follow_rows = true});
