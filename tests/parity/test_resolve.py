@@ -131,7 +131,7 @@ def test_classes_that_are_not_served_are_refused_with_a_sentence(tmp_path, famil
     )
 
 
-@pytest.mark.parametrize("case", OF_FAMILIES, **ids)
+@pytest.mark.parametrize("case", OF_FAMILIES[::6], **ids)  # a program each, and nothing of it depends on the family
 def test_inspect_prints_the_same_metadata(case):
     done = worker.run("inspect", "--model", fixtures.checkpoint(case), "--json")
     assert done.returncode == 0, done.stderr
