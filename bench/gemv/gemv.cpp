@@ -45,8 +45,7 @@ int main(int argc, char** argv) {
     }
     const bool codes = stored.bits > 0;  // reads and counts the codes without scales
     const double bytes = static_cast<double>(weights[0].nbytes());
-    const int64_t most =
-        stored.type == at::kFloat && !codes ? pm::ops::kernels().fp32_rows : pm::ops::kernels().half_rows;
+    const int64_t most = stored.type == at::kFloat ? pm::ops::kernels().fp32_rows : pm::ops::kernels().half_rows;
     for (int64_t rows : {1, 2, 3, 4, 5, 6, 7, 8, 16, 32, 48, 64, 96, 128}) {
       if (rows > most) break;  // from here on `linear` is ATen
       const at::Tensor x = at::randn({rows, in}), same = x.to(stored.type);

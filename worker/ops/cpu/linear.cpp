@@ -15,9 +15,11 @@ namespace {
 constexpr int64_t chunk_bytes = int64_t{64}
                                 << 10;  // of weights: some microseconds, far more than the cost of taking a chunk
 
-/// Returns up to how many rows our kernel is faster than ATen's GEMM, for which 16-bit and 8-bit weights have to be
-/// widened (bench/gemv.sh).
-int64_t most_rows(at::ScalarType weights) { return weights == at::kFloat ? kernels().fp32_rows : kernels().half_rows; }
+/// Returns up to how many rows our kernel is faster than ATen's GEMM, for which 16-bit weights have to be widened by
+/// ATen (bench/gemv.sh). Codes are widened by our own kernel, at a price that leaves them where fp32 weights are.
+int64_t most_rows(at::ScalarType weights) {
+  return weights == at::kHalf || weights == at::kBFloat16 ? kernels().half_rows : kernels().fp32_rows;
+}
 
 /// Splits the rows of a matrix into chunks: one large part for each thread, read as a stream, then small ones that
 /// balance the threads.
@@ -127,7 +129,7 @@ at::Tensor CpuBackend::quantized_linear(const at::Tensor& x, const QuantizedMatr
                    .group = w.layout.group,
                    .w_stride = w.codes.stride(0),
                    .scale_stride = w.scales.stride(0)};
-  const bool few = x.size(0) <= most_rows(at::kChar) && (!bias.defined() || is_element(bias.scalar_type()));
+  const bool few = x.size(0) <= most_rows(w.codes.scalar_type()) && (!bias.defined() || is_element(bias.scalar_type()));
   return few && x.size(0) > 0 ? few_rows(x, whole, bias, w.layout.code_bytes()) : many_rows(x, whole, bias);
 }
 
