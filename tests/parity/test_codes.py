@@ -198,8 +198,8 @@ def test_greedy_tokens_are_those_of_transformers_with_the_quantized_weights(runn
 
 
 def plan(case, precision, devices, *more):
-    asked = ["--devices", devices, "--device-memory", "8Gi", "--precision", precision, *more]
-    return json.loads(worker.run("plan", "--model", fixtures.checkpoint(case), *asked, "--json").stdout)
+    options = ["--devices", devices, "--device-memory", "8Gi", "--precision", precision, *more]
+    return json.loads(worker.run("plan", "--model", fixtures.checkpoint(case), *options, "--json").stdout)
 
 
 @pytest.mark.parametrize("precision", ["I8", "I4"])

@@ -27,8 +27,8 @@ def given():
     rng, tokenizer = random.Random(2026), Tokenizer.from_file(str(FOLDER / "tokenizer.json"))
     rows = [tokenizer.encode(stories.story(rng)).ids[:WIDTH] for _ in range(STORIES)]
     ids, mask = numpy.zeros((2, STORIES, WIDTH), numpy.int64)
-    for row, to, kept in zip(rows, ids, mask, strict=True):
-        to[: len(row)], kept[: len(row)] = row, 1
+    for row, own_ids, own_mask in zip(rows, ids, mask, strict=True):
+        own_ids[: len(row)], own_mask[: len(row)] = row, 1
     return {"input_ids": ids, "attention_mask": mask}
 
 
@@ -37,8 +37,8 @@ def perplexity(runner, given, precision):
     scores = runner.forward(FOLDER, 1, given, precision=precision)["logits"].astype(numpy.float64)[:, :-1]
     scores -= scores.max(2, keepdims=True)
     log_p = scores - numpy.log(numpy.exp(scores).sum(2, keepdims=True))
-    ids, kept = given["input_ids"][:, 1:], given["attention_mask"][:, 1:].astype(bool)
-    return float(numpy.exp(-numpy.take_along_axis(log_p, ids[..., None], 2)[..., 0][kept].mean()))
+    ids, mask = given["input_ids"][:, 1:], given["attention_mask"][:, 1:].astype(bool)
+    return float(numpy.exp(-numpy.take_along_axis(log_p, ids[..., None], 2)[..., 0][mask].mean()))
 
 
 def test_quantizing_costs_a_trained_model_little(runner, given):

@@ -91,12 +91,12 @@ struct BytesOfAnyGroup : Codes<int8_t> {
 
 /// Four-bit codes in groups of 32 inputs with a scale each: a byte has an input of the group's first half in its low
 /// bits, and one of the second in its high bits.
-struct Halves32 : Codes<uint8_t> {
+struct Nibbles32 : Codes<uint8_t> {
   static constexpr int64_t line = 128;
   static constexpr int vectors = group / PM_LANES, span = group;
   using Codes::Codes;
   Vectors<vectors> at(int64_t i, int64_t n) const {
-    const HalfDecoder decoder(all(scales + i * scale_stride + n));
+    const NibbleDecoder decoder(all(scales + i * scale_stride + n));
     const uint8_t* from = w + i * stride + n * (span / 2);
     Vectors<vectors> found;
     for (int v = 0; v < vectors / 2; ++v) {
@@ -235,7 +235,7 @@ void gemv(const Gemv& g) {
   else if (g.type == Element::BF16)
     typed<Stored<BF16>>(g);
   else if (g.type == Element::I4)
-    typed<Halves32>(g);
+    typed<Nibbles32>(g);
   else if (g.group == group)
     typed<Bytes32>(g);
   else
@@ -257,7 +257,7 @@ void widen_rows(const Gemv& g, float* out) {
 
 void widen(const Gemv& g, float* out) {
   if (g.type == Element::I4)
-    widen_rows<Halves32>(g, out);
+    widen_rows<Nibbles32>(g, out);
   else if (g.group == group)
     widen_rows<Bytes32>(g, out);
   else

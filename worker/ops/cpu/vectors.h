@@ -103,11 +103,12 @@ inline Words load_words(const uint8_t* w) {
 #endif
 }
 
-/// Decodes four-bit codes: (code - 8) x scale.
-struct HalfDecoder {
+/// Decodes four-bit codes (nibbles): (code - 8) x scale.
+struct NibbleDecoder {
 #if PM_LANES == 16 && defined(__AVX512F__)  // a code is an index; the permutation reads its low four bits alone
   Floats values;
-  explicit HalfDecoder(Floats scale) : values(Floats{-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7} * scale) {}
+  explicit NibbleDecoder(Floats scale)
+      : values(Floats{-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7} * scale) {}
   Floats decoded(Words codes) const {
     return reinterpret_cast<Floats>(
         _mm512_maskz_permutexvar_ps(0xffff, reinterpret_cast<__m512i>(codes), reinterpret_cast<__m512>(values)));
@@ -115,7 +116,7 @@ struct HalfDecoder {
   Floats low(Words bytes) const { return decoded(bytes); }
 #else
   Floats scale;
-  explicit HalfDecoder(Floats scale) : scale(scale) {}
+  explicit NibbleDecoder(Floats scale) : scale(scale) {}
   Floats decoded(Words codes) const {
     return (__builtin_convertvector(reinterpret_cast<Ints>(codes), Floats) - 8.f) * scale;
   }
