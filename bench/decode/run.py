@@ -112,9 +112,7 @@ def engines_of(arguments, precision, threads, paths, shape, log, stack):
             )
         )
     if "llama" in wanted:
-        yield add(
-            Peer("llama.cpp", [python, peer, "llama", paths[GGUF.get(precision, "gguf")], threads], threads, log)
-        )
+        yield add(Peer("llama.cpp", [python, peer, "llama", paths[GGUF.get(precision, "gguf")], threads], threads, log))
 
 
 def same(ids, other):

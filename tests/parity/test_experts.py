@@ -14,8 +14,8 @@ import oracle
 import pytest
 from cases import BY_NAME
 from safetensors.numpy import load_file, save_file
-from test_forward import places
 from test_codes import LAYER, OUT, SCORES, dequantized
+from test_forward import places
 
 CASE = BY_NAME["GptOssForCausalLM-all"]
 
