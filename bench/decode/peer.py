@@ -74,7 +74,7 @@ def llama(path, threads):
     import llama_cpp
     import numpy
 
-    model = llama_cpp.Llama(path, n_ctx=2048, n_threads=threads, n_threads_batch=threads, verbose=False)
+    model = llama_cpp.Llama(path, n_ctx=4096, n_threads=threads, n_threads_batch=threads, verbose=False)
 
     def run(prompt, tokens):
         model.reset()

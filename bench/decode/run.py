@@ -10,7 +10,6 @@ it is the value that other load disturbs least.
 
 import argparse
 import contextlib
-import json
 import os
 import pathlib
 import signal
@@ -21,19 +20,10 @@ import tempfile
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.append(str(HERE.parent))
 import checkpoints
-from engines import Child, Ours, Read, rates
+from engines import Ours, Read, rates
+from processes import MODEL, PRECISIONS, cpu_seconds, engines_of
 
 CACHE = pathlib.Path(os.environ.get("PM_CACHE", pathlib.Path.home() / ".cache/parallelmodel"))
-MODEL = dict(layers=24, hidden=1024, heads=16, kv_heads=16, ffn=2816, vocabulary=32000, tied=True)  # 341 M parameters
-PRECISIONS = {
-    "F32": ("float32", 4),
-    "BF16": ("bfloat16", 2),
-    "I8": ("float32", 17 / 16),
-    "I4": ("float32", 9 / 16),
-}  # what is stored, bytes of a weight as it is read: of integers with a scale for each 32
-
-
-GGUF = {"I8": "gguf_q8", "I4": "gguf_q4"}
 
 
 def matrices(shape, precision):
@@ -55,22 +45,6 @@ def layer_matrices(shape):
     return layer * shape.layers
 
 
-def cpu_seconds(pid):
-    """Returns the CPU seconds of a process and its children."""
-    try:
-        fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-        children = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    except FileNotFoundError:
-        return 0
-    return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK") + sum(map(cpu_seconds, children))
-
-
-class Peer(Child):
-    def run(self, prompt, tokens):
-        answer = self.ask(json.dumps({"prompt": prompt, "tokens": tokens}))
-        return answer["ids"], answer["times"]
-
-
 def measure(engines, arguments, prompt):
     """Returns, for each engine by name, all rates, the ids, and the minimum CPU time per token."""
     found, ids, cpu_time = {engine.name: [] for engine in engines}, {}, {}
@@ -86,33 +60,19 @@ def measure(engines, arguments, prompt):
     return found, ids, cpu_time
 
 
-def engines_of(arguments, precision, threads, paths, shape, log, stack):
+def all_engines(arguments, precision, threads, paths, shape, log, stack):
+    """As engines_of, behind the read and beside ours on as many ranks as threads."""
+
     def add(engine):
         return stack.enter_context(contextlib.closing(engine))
 
-    python, peer, wanted, int8 = sys.executable, HERE / "peer.py", arguments.engines.split(","), precision == "I8"
     rows = [f"{out}x{row}" for out, _, row in matrices(shape, precision)]
     yield add(Read("read", [arguments.read, threads, 1, *rows], threads, log, ready=False))
-    yield add(Ours("ParallelModel", arguments.worker, paths["huggingface"], precision, 1, threads, log))
-    if arguments.before:
-        yield add(Ours("before", arguments.before, paths["huggingface"], precision, 1, threads, log))
+    yield from engines_of(arguments, precision, threads, paths, log, stack)
     if threads > 1:
         yield add(
             Ours(f"ParallelModel n={threads}", arguments.worker, paths["huggingface"], precision, threads, 1, log)
         )
-    if "hf" in wanted and precision not in GGUF:
-        yield add(Peer("Hugging Face", [python, peer, "hf", paths["huggingface"], threads], threads, log))
-    if "ct2" in wanted and precision not in ("BF16", "I4"):
-        yield add(
-            Peer(
-                "CTranslate2",
-                [python, peer, "ct2", paths["ctranslate2"], threads, "int8" if int8 else "float32"],
-                threads,
-                log,
-            )
-        )
-    if "llama" in wanted:
-        yield add(Peer("llama.cpp", [python, peer, "llama", paths[GGUF.get(precision, "gguf")], threads], threads, log))
 
 
 def same(ids, other):
@@ -126,7 +86,7 @@ def compare(arguments, precision, threads, log):
     weights = sum(out * row for out, _, row in matrices(shape, precision))
     prompt = [1000 + 37 * i % 20000 for i in range(arguments.prompt)]
     with contextlib.ExitStack() as stack:
-        engines = list(engines_of(arguments, precision, threads, paths, shape, log, stack))
+        engines = list(all_engines(arguments, precision, threads, paths, shape, log, stack))
         found, ids, cpu_time = measure(engines, arguments, prompt)
     best = {name: max(values) for name, values in found.items()}
     rivals = [best[name] for name in ("llama.cpp", "CTranslate2") if name in best]

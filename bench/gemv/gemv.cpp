@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measures y = x W^T for a few rows of x in turns: the worker's kernel, ATen in fp32 (16-bit weights are widened tile
+// Measures y = x W^T in turns: the worker's kernels, ATen in fp32 (16-bit weights are widened tile
 // by tile), ATen on weights and x of the stored dtype, and a plain read of the weights. `bench_gemv [ROUNDS]
 // [THREADS]`. With one thread it measures CPU time, which other load disturbs less.
 #include <ATen/ATen.h>
@@ -45,9 +45,10 @@ int main(int argc, char** argv) {
     }
     const bool codes = stored.bits > 0;  // reads and counts the codes without scales
     const double bytes = static_cast<double>(weights[0].nbytes());
-    const int64_t most = stored.type == at::kFloat ? pm::ops::kernels().fp32_rows : pm::ops::kernels().half_rows;
-    for (int64_t rows : {1, 2, 3, 4, 5, 6, 7, 8, 16, 32, 48, 64, 96, 128}) {
-      if (rows > most) break;  // from here on `linear` is ATen
+    const bool wide = stored.type == at::kFloat && !codes;
+    const int64_t most = wide ? pm::ops::kernels().fp32_rows : pm::ops::kernels().half_rows;
+    for (int64_t rows : {1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 24, 32, 48, 64, 96, 128, 256, 512}) {
+      if (rows > most && (wide || !pm::ops::kernels().tiles)) break;  // from here on `linear` is ATen
       const at::Tensor x = at::randn({rows, in}), same = x.to(stored.type);
       const std::function<void(size_t)> runs[] = {
           [&](size_t i) { read_all(weights[i]); },

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// CPU attention: decode kernels over the KV blocks for single queries (decode_attention.h), matrix products on gathered
-// keys and values for several (../aten.cpp).
+// CPU attention: kernels over the KV blocks for single queries (decode_attention.h), and for several ones
+// (prefill_attention.h). Scores with terms of relative positions, and those that a caller wants to see, are matrices
+// (../aten.cpp).
 #include <ATen/ATen.h>
 #include <ATen/Dispatch.h>
 
 #include "worker/ops/cpu/backend.h"
 #include "worker/ops/cpu/decode_attention.h"
+#include "worker/ops/cpu/prefill_attention.h"
+#include "worker/ops/cpu/types.h"
 #include "worker/ops/score_bias.h"
 
 namespace pm::ops {
@@ -39,6 +42,18 @@ void CpuBackend::write_kv(const at::Tensor& k, const at::Tensor& v, const at::Te
   });
 }
 
+at::Tensor CpuBackend::ragged_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                        const StepSequences& sequences, const AttentionOptions& options,
+                                        std::vector<at::Tensor>* probabilities) const {
+  const bool rows =
+      q.scalar_type() == at::kFloat && is_element(k.scalar_type()) && k.stride(2) == 1 && v.stride(2) == 1;
+  if (probabilities || !has_prefill_attention(options) || !rows)
+    return Backend::ragged_attention(q, k, v, sequences, options, probabilities);
+  at::Tensor out = at::empty_like(q, at::MemoryFormat::Contiguous);
+  for (const SequenceSpan& sequence : sequences.spans) prefill_attention(q, k, v, sequence, options, out);
+  return out;
+}
+
 at::Tensor CpuBackend::paged_attention(const at::Tensor& q, const at::Tensor& k_cache, const at::Tensor& v_cache,
                                        const StepSequences& sequences, const AttentionOptions& options) const {
   at::Tensor out = at::empty_like(q, at::MemoryFormat::Contiguous);
@@ -46,8 +61,12 @@ at::Tensor CpuBackend::paged_attention(const at::Tensor& q, const at::Tensor& k_
   std::vector<at::Tensor> biases;  // of the single-query sequences: [heads, keys]
   for (size_t i = 0; i < sequences.spans.size(); ++i) {
     const SequenceSpan& sequence = sequences.spans[i];
-    if (sequence.tokens != 1 || options.relative_content.defined()) {
+    if (!has_prefill_attention(options)) {
       attend_many(q, k_cache, v_cache, sequences, i, options, out);
+      continue;
+    }
+    if (sequence.tokens != 1) {
+      prefill_attention(q, k_cache, v_cache, sequence, options, out);
       continue;
     }
     single.push_back(&sequence);

@@ -28,6 +28,8 @@ class CpuBackend final : public Backend {
   /// One sweep over the heads: norm, rotation, and the write to the cache.
   at::Tensor rotary_write(const at::Tensor& qkv, int64_t heads, const HeadNorms&, const Rotation&,
                           const at::Tensor& slots, at::Tensor& k_cache, at::Tensor& v_cache) const override;
+  at::Tensor ragged_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const StepSequences&,
+                              const AttentionOptions&, std::vector<at::Tensor>* probabilities) const override;
   at::Tensor paged_attention(const at::Tensor& q, const at::Tensor& k_cache, const at::Tensor& v_cache,
                              const StepSequences&, const AttentionOptions&) const override;
   /// One sweep over the scores for both terms, which reads the rows' products where they lie.

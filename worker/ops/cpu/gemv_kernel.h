@@ -256,7 +256,13 @@ void widen_rows(const Gemv& g, float* out) {
 }
 
 void widen(const Gemv& g, float* out) {
-  if (g.type == Element::I4)
+  if (g.type == Element::F32)
+    widen_rows<Stored<float>>(g, out);
+  else if (g.type == Element::F16)
+    widen_rows<Stored<F16>>(g, out);
+  else if (g.type == Element::BF16)
+    widen_rows<Stored<BF16>>(g, out);
+  else if (g.type == Element::I4)
     widen_rows<Nibbles32>(g, out);
   else if (g.group == group)
     widen_rows<Bytes32>(g, out);

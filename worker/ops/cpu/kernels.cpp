@@ -2,6 +2,12 @@
 // Selects the kernels that this CPU supports.
 #include "worker/ops/cpu/kernels.h"
 
+#ifdef __x86_64__
+#include <asm/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
 namespace pm::ops {
 
 namespace any {
@@ -14,6 +20,33 @@ extern const Kernels kernels;
 namespace avx512 {
 extern const Kernels kernels;
 }
+namespace amx {
+extern const Tiles tiles;
+}
+
+namespace {
+
+/// Returns whether the CPU has AMX and the kernel lets this process use it, which it must ask for once.
+bool may_use_amx() {
+  constexpr int tile_data = 18;  // number of the registers' state, XFEATURE_XTILEDATA
+  return __builtin_cpu_supports("amx-tile") && __builtin_cpu_supports("amx-bf16") &&
+         __builtin_cpu_supports("avx512bf16") && syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, tile_data) == 0;
+}
+
+/// Returns the kernels for AVX-512 with the products of AMX.
+const Kernels& amx_kernels() {
+  static const Kernels kernels = [] {
+    Kernels both = avx512::kernels;
+    both.name = "amx";
+    both.tiles = &amx::tiles;
+    both.tiled_rows[0] = 9;
+    both.tiled_rows[1] = 17;
+    return both;
+  }();
+  return kernels;
+}
+
+}  // namespace
 #endif
 
 const SupportedKernels& supported_kernels() {
@@ -24,6 +57,7 @@ const SupportedKernels& supported_kernels() {
         __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
     const bool wide =
         __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
+    if (narrow && wide && may_use_amx()) found.list[found.count++] = &amx_kernels();
     if (narrow && wide) found.list[found.count++] = &avx512::kernels;
     if (narrow) found.list[found.count++] = &avx2::kernels;
 #endif

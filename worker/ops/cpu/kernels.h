@@ -5,6 +5,8 @@
 #include <cstdint>
 
 #include "contract/kv_block.h"
+#include "worker/ops/cpu/prefill.h"
+#include "worker/ops/cpu/tiles.h"
 
 namespace pm::ops {
 
@@ -55,21 +57,26 @@ struct Kernels {
   int64_t fp32_rows,
       half_rows;  ///< up to so many rows of x gemv, eight rows at a time, is faster than a GEMM; measured
   void (*gemv)(const Gemv&);
-  /// Writes rows [first, last) of a matrix of codes to `out` [last - first, in]: numbers x scales. It reads nothing of
-  /// x.
+  /// Writes rows [first, last) of the weights to `out` [last - first, in]; codes are multiplied by their scales. It
+  /// reads nothing of x.
   void (*widen)(const Gemv&, float* out);
   void (*attend)(const Attend&);
+  void (*pack_keys)(const PackKeys&);
+  void (*attend_rows)(const AttendRows&);
   /// out[i] = silu(gate[i]) * up[i]; out may be gate or up.
   void (*silu_and_mul)(const float* gate, const float* up, float* out, int64_t count);
+  const Tiles* tiles = nullptr;  ///< of the matrix unit; nullptr: this CPU has none
+  int64_t tiled_rows[2] = {};    ///< from so many rows of x on they are faster than gemv, for weights of BF16 and of
+                                 ///< other types; measured
 };
 
-/// The kernels that this CPU supports, the widest vectors first; never empty.
+/// The kernels that this CPU supports, the fastest first; never empty.
 struct SupportedKernels {
-  const Kernels* list[3];
+  const Kernels* list[4];
   int count;
 };
 const SupportedKernels& supported_kernels();
-/// Returns the kernels with the widest vectors.
+/// Returns the fastest kernels.
 inline const Kernels& kernels() { return *supported_kernels().list[0]; }
 
 }  // namespace pm::ops

@@ -5,7 +5,8 @@
 #include "worker/ops/cpu/attention_kernel.h"
 #include "worker/ops/cpu/gemv_kernel.h"
 #include "worker/ops/cpu/kernels.h"
+#include "worker/ops/cpu/prefill_kernel.h"
 
 namespace pm::ops::PM_ISA {
-extern const Kernels kernels{"avx2", 32, 64, gemv, widen, attend, silu_and_mul};
+extern const Kernels kernels{"avx2", 32, 64, gemv, widen, attend, pack_keys, attend_rows, silu_and_mul};
 }

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // CPU linear layers. A few rows of x: our own kernels, which read the weights once as they are stored, on the thread
-// pool. Many rows: ATen's GEMM, which reuses loaded data better; our kernels widen codes for it.
+// pool. Many rows: the matrix unit, for weights of fewer than 32 bits where the CPU has one; otherwise ATen's GEMM,
+// which reuses loaded data better, and for which our kernels widen codes.
 #include <ATen/ATen.h>
 
 #include "worker/ops/cpu/backend.h"
 #include "worker/ops/cpu/kernels.h"
 #include "worker/ops/cpu/thread_pool.h"
+#include "worker/ops/cpu/tiled_linear.h"
 #include "worker/ops/cpu/types.h"
 
 namespace pm::ops {
@@ -15,9 +17,11 @@ namespace {
 constexpr int64_t chunk_bytes = int64_t{64}
                                 << 10;  // of weights: some microseconds, far more than the cost of taking a chunk
 
-/// Returns up to how many rows our kernel is faster than ATen's GEMM, for which 16-bit weights have to be widened by
-/// ATen (bench/gemv.sh). Codes are widened by our own kernel, at a price that leaves them where fp32 weights are.
+/// Returns up to how many rows our kernel is faster than the matrix unit, or than ATen's GEMM, for which 16-bit weights
+/// have to be widened by ATen (bench/gemv.sh). Codes are widened by our own kernel, at a price that leaves them where
+/// fp32 weights are.
 int64_t most_rows(at::ScalarType weights) {
+  if (kernels().tiles && weights != at::kFloat) return kernels().tiled_rows[weights == at::kBFloat16 ? 0 : 1] - 1;
   return weights == at::kHalf || weights == at::kBFloat16 ? kernels().half_rows : kernels().fp32_rows;
 }
 
@@ -109,14 +113,12 @@ at::Tensor many_rows(const at::Tensor& x, Gemv codes, const at::Tensor& bias) {
 at::Tensor CpuBackend::linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                               at::ScalarType result) const {
   const bool known = is_element(weight.scalar_type()) && (!bias.defined() || is_element(bias.scalar_type()));
-  if (known && weight.is_contiguous() && x.size(0) >= 1 && x.size(0) <= most_rows(weight.scalar_type())) {
-    const Gemv whole{.type = element(weight.scalar_type()),
-                     .w = weight.const_data_ptr(),
-                     .in = weight.size(1),
-                     .out = weight.size(0)};
-    return few_rows(x, whole, bias, whole.in * weight.element_size());
-  }
-  return Backend::linear(x, weight, bias, result);
+  if (!known || !weight.is_contiguous() || x.numel() == 0) return Backend::linear(x, weight, bias, result);
+  const Gemv whole{
+      .type = element(weight.scalar_type()), .w = weight.const_data_ptr(), .in = weight.size(1), .out = weight.size(0)};
+  if (x.size(0) <= most_rows(weight.scalar_type())) return few_rows(x, whole, bias, whole.in * weight.element_size());
+  return kernels().tiles && whole.type != Element::F32 ? tiled_linear(x, whole, bias)
+                                                       : Backend::linear(x, weight, bias, result);
 }
 
 at::Tensor CpuBackend::quantized_linear(const at::Tensor& x, const QuantizedMatrix& w, const at::Tensor& bias,
@@ -130,7 +132,8 @@ at::Tensor CpuBackend::quantized_linear(const at::Tensor& x, const QuantizedMatr
                    .w_stride = w.codes.stride(0),
                    .scale_stride = w.scales.stride(0)};
   const bool few = x.size(0) <= most_rows(w.codes.scalar_type()) && (!bias.defined() || is_element(bias.scalar_type()));
-  return few && x.size(0) > 0 ? few_rows(x, whole, bias, w.layout.code_bytes()) : many_rows(x, whole, bias);
+  if (few && x.numel() > 0) return few_rows(x, whole, bias, w.layout.code_bytes());
+  return kernels().tiles && x.numel() > 0 ? tiled_linear(x, whole, bias) : many_rows(x, whole, bias);
 }
 
 const Backend& cpu_backend() {

@@ -137,6 +137,41 @@ inline Floats load(const F16* w) {
 #endif
 }
 
+/// Transposes PM_LANES vectors of PM_LANES words.
+template <typename Vector>
+__attribute__((always_inline)) inline void transpose(Vector (&v)[PM_LANES]) {
+#if PM_LANES == 16
+  Vector t[16];
+  for (int i = 0; i < 16; i += 2) {  // words of neighbours
+    t[i] = __builtin_shufflevector(v[i], v[i + 1], 0, 16, 1, 17, 4, 20, 5, 21, 8, 24, 9, 25, 12, 28, 13, 29);
+    t[i + 1] = __builtin_shufflevector(v[i], v[i + 1], 2, 18, 3, 19, 6, 22, 7, 23, 10, 26, 11, 27, 14, 30, 15, 31);
+  }
+  for (int i = 0; i < 16; i += 4) {  // pairs of words
+    for (int h = 0; h < 2; ++h) {
+      const Vector a = t[i + h], b = t[i + h + 2];
+      v[i + 2 * h] = __builtin_shufflevector(a, b, 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29);
+      v[i + 2 * h + 1] = __builtin_shufflevector(a, b, 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31);
+    }
+  }
+  for (int half = 0; half < 16; half += 8) {  // quarters of vectors
+    for (int i = 0; i < 4; ++i) {
+      const Vector a = v[half + i], b = v[half + i + 4];
+      t[half + i] = __builtin_shufflevector(a, b, 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27);
+      t[half + i + 4] = __builtin_shufflevector(a, b, 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31);
+    }
+  }
+  for (int i = 0; i < 8; ++i) {
+    v[i] = __builtin_shufflevector(t[i], t[i + 8], 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27);
+    v[i + 8] = __builtin_shufflevector(t[i], t[i + 8], 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31);
+  }
+#else
+  Vector t[PM_LANES];
+  for (int i = 0; i < PM_LANES; ++i)
+    for (int k = 0; k < PM_LANES; ++k) t[k][i] = v[i][k];
+  for (int i = 0; i < PM_LANES; ++i) v[i] = t[i];
+#endif
+}
+
 /// Sums the lanes pairwise: adds the halves until one lane is left.
 inline float sum(Floats value) {
   float part[PM_LANES];

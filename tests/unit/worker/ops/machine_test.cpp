@@ -12,6 +12,7 @@ namespace {
 TEST(Machine, ThatHasVectorKernelsIsNotMentioned) {
   EXPECT_EQ(machine_warning("x86_64", "avx2"), "");
   EXPECT_EQ(machine_warning("x86_64", "avx512"), "");
+  EXPECT_EQ(machine_warning("x86_64", "amx"), "");
 }
 
 TEST(Machine, WithoutAvx2IsSlow) {

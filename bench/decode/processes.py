@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The engines of bench/decode and bench/prefill as processes, and the model that they run."""
+
+import contextlib
+import json
+import os
+import pathlib
+import sys
+
+from engines import Child, Ours
+
+PEER = pathlib.Path(__file__).resolve().parent / "peer.py"
+MODEL = dict(layers=24, hidden=1024, heads=16, kv_heads=16, ffn=2816, vocabulary=32000, tied=True)  # 341 M parameters
+PRECISIONS = {
+    "F32": ("float32", 4),
+    "BF16": ("bfloat16", 2),
+    "I8": ("float32", 17 / 16),
+    "I4": ("float32", 9 / 16),
+}  # what is stored, bytes of a weight as it is read: of integers with a scale for each 32
+GGUF = {"I8": "gguf_q8", "I4": "gguf_q4"}
+
+
+def cpu_seconds(pid):
+    """Returns the CPU seconds of a process and its children."""
+    try:
+        fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+        children = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    except FileNotFoundError:
+        return 0
+    return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK") + sum(map(cpu_seconds, children))
+
+
+class Peer(Child):
+    def run(self, prompt, tokens):
+        answer = self.ask(json.dumps({"prompt": prompt, "tokens": tokens}))
+        return answer["ids"], answer["times"]
+
+
+def engines_of(arguments, precision, threads, paths, log, stack):
+    """Starts the engines one by one: ours, that of --before, and the peers of --engines that have the precision. They
+    are closed with the stack."""
+
+    def add(engine):
+        return stack.enter_context(contextlib.closing(engine))
+
+    def peer(name, kind, path, *rest):
+        return add(Peer(name, [sys.executable, PEER, kind, path, threads, *rest], threads, log))
+
+    wanted = arguments.engines.split(",")
+    yield add(Ours("ParallelModel", arguments.worker, paths["huggingface"], precision, 1, threads, log))
+    if arguments.before:
+        yield add(Ours("before", arguments.before, paths["huggingface"], precision, 1, threads, log))
+    if "hf" in wanted and precision not in GGUF:
+        yield peer("Hugging Face", "hf", paths["huggingface"])
+    if "ct2" in wanted and precision not in ("BF16", "I4"):
+        yield peer("CTranslate2", "ct2", paths["ctranslate2"], "int8" if precision == "I8" else "float32")
+    if "llama" in wanted:
+        yield peer("llama.cpp", "llama", paths[GGUF.get(precision, "gguf")])

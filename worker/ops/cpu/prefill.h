@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// Attention of many queries on CPUs, as its kernels see it. A span of keys and values is packed once as fp32 and serves
+// all rows, each a query of one head that reads this kv head. Softmax is accumulated span by span (Milakov and
+// Gimelshein 2018; Dao et al. 2022), so that no matrix of scores exists. Like those of kernels.h, the interface is
+// plain data and pointers.
+#pragma once
+#include <cstdint>
+
+namespace pm::ops {
+
+enum class Element : uint8_t;
+
+inline constexpr int64_t span_keys =
+    256;  ///< packed at once: with values of 128 numbers 256 KiB, in the second-level cache
+
+/// Keys, or values, of one kv head as they are stored: number j is `d` numbers at `j * stride`, or with blocks at
+/// `blocks[j / 16] * block_stride + j % 16 * stride`.
+struct KeyRows {
+  Element type;
+  const void* first;
+  int64_t d, stride;
+  const int32_t* blocks = nullptr;
+  int64_t block_stride = 0;
+};
+
+/// The numbers of a value when packed: d, rounded up to whole vectors of any instruction set.
+inline int64_t packed_width(int64_t d) { return (d + 15) / 16 * 16; }
+
+struct PackKeys {
+  KeyRows keys, values;
+  int64_t from, count;   ///< of them; count <= span_keys
+  float* packed_keys;    ///< [d][span_keys]; what lies beyond `count` is 0
+  float* packed_values;  ///< [count][packed_width(d)]; what lies beyond d is 0
+};
+
+/// A query of one head, and what it has accumulated.
+struct QueryRow {
+  const float* q;      ///< [d]
+  const float* bias;   ///< of key 0 of the sequence; nullptr: none
+  int64_t from, to;    ///< the keys of the sequence that it sees
+  float largest, sum;  ///< score, sum of exp(score - largest); at the beginning -infinity and 0
+  float* out;          ///< [packed_width(d)]: values weighted by these exponentials; at the beginning 0
+};
+
+/// Adds the keys of a packed span to rows. With score = scale q k + bias, or with a softcap softcap * tanh(scale q k /
+/// softcap).
+struct AttendRows {
+  QueryRow* rows;
+  int64_t count, d;
+  const float *packed_keys, *packed_values;
+  int64_t from, keys;    ///< the span's place in the sequence
+  float scale, softcap;  ///< softcap 0: none
+};
+
+}  // namespace pm::ops
