@@ -51,22 +51,27 @@ inline Pair lacking(Pair v, Words rounded) { return {lacking<0>(v.low, rounded),
 
 inline void put(uint16_t* to, Words value) { __builtin_memcpy(to, &value, sizeof value); }
 
-void pack_inputs(const float* x, int64_t rows, int64_t inputs, int64_t stride, int64_t half, uint16_t* to) {
-  to += half * tile_size * tile_inputs;
-  for (int64_t k = 0; k < inputs; k += tile_inputs, to += input_parts * panel_step) {
-    Words hi[16]{}, lo[16]{};
+template <int Parts>
+void pack_inputs_in(const float* x, int64_t rows, int64_t inputs, int64_t stride, uint16_t* to) {
+  for (int64_t k = 0; k < inputs; k += tile_inputs, to += Parts * panel_step) {
+    Words parts[Parts][tile_size]{};
     for (int64_t r = 0; r < rows; ++r) {
-      const Pair given = load_pair(x + r * stride + k, inputs - k);
-      hi[r] = rounded(given);
-      lo[r] = rounded(lacking(given, hi[r]));
+      Pair rest = load_pair(x + r * stride + k, inputs - k);
+      for (int p = 0; p < Parts; ++p) {
+        parts[p][r] = rounded(rest);
+        rest = lacking(rest, parts[p][r]);
+      }
     }
-    transpose(hi);
-    transpose(lo);
-    for (int64_t pair = 0; pair < 16; ++pair) {
-      put(to + pair * tile_inputs, hi[pair]);
-      put(to + panel_step + pair * tile_inputs, lo[pair]);
+    for (int p = 0; p < Parts; ++p) {
+      transpose(parts[p]);
+      for (int64_t pair = 0; pair < tile_size; ++pair) put(to + p * panel_step + pair * tile_inputs, parts[p][pair]);
     }
   }
+}
+
+void pack_inputs(const float* x, int64_t rows, int64_t inputs, int64_t stride, int64_t half, int parts, uint16_t* to) {
+  to += half * tile_size * tile_inputs;
+  parts == 2 ? pack_inputs_in<2>(x, rows, inputs, stride, to) : pack_inputs_in<3>(x, rows, inputs, stride, to);
 }
 
 void pack_bf16(const uint16_t* w, int64_t inputs, int64_t row, uint16_t* to) {
@@ -90,7 +95,7 @@ void pack_fp32(const float* w, int64_t inputs, int64_t row, uint16_t* to) {
 
 constexpr int64_t tile = tile_size * tile_inputs;  // bf16 numbers, as many bytes as 16 x 16 sums
 
-/// Adds the products of the weights in tiles 4 and 5 with part `part` of x to the sums, tiles 0 to 3.
+/// Adds the products of the weights in tiles 4 and 5 with a part of x to the sums, tiles 0 to 3.
 template <bool Whole>
 __attribute__((always_inline)) inline void multiply_tiles(const uint16_t* x) {
   _tile_loadd(6, x, 64);
@@ -111,7 +116,7 @@ struct Ahead {
 
 /// The sums of a panel of weights and a panel of x, of which only the first half is computed unless it is whole. Tile
 /// 2 a + b has the outputs of half a and the rows of half b.
-template <bool Whole, int WeightParts>
+template <bool Whole, int Parts, int WeightParts>
 void multiply_panels(const uint16_t* w, const uint16_t* x, int64_t steps, float* sums, bool begins, Ahead ahead) {
   if (begins) {
     _tile_zero(0);
@@ -126,17 +131,16 @@ void multiply_panels(const uint16_t* w, const uint16_t* x, int64_t steps, float*
       _tile_loadd(3, sums + 768, 64);
     }
   }
-  for (int64_t s = 0; s < steps; ++s, w += WeightParts * panel_step, x += input_parts * panel_step) {
+  for (int64_t s = 0; s < steps; ++s, w += WeightParts * panel_step, x += Parts * panel_step) {
     for (int64_t i = 0; i < ahead.lines; ++i, ahead.from += tile_inputs)
       __builtin_prefetch(ahead.from, /*write=*/0, /*second-level cache*/ 2);
     _tile_loadd(4, w, 64);
     _tile_loadd(5, w + tile, 64);
-    multiply_tiles<Whole>(x + panel_step);
-    multiply_tiles<Whole>(x);
+    for (int p = Parts - 1; p >= 0; --p) multiply_tiles<Whole>(x + p * panel_step);
     if constexpr (WeightParts == 2) {
       _tile_loadd(4, w + panel_step, 64);
       _tile_loadd(5, w + panel_step + tile, 64);
-      multiply_tiles<Whole>(x);
+      for (int p = Parts - 2; p >= 0; --p) multiply_tiles<Whole>(x + p * panel_step);
     }
   }
   _tile_stored(0, sums, 64);
@@ -157,19 +161,19 @@ void write(const float* sums, int64_t rows, int64_t outputs, float* y, int64_t s
     _mm512_mask_storeu_ps(y + r * stride, mask, reinterpret_cast<__m512>(v[r]));
 }
 
-template <int WeightParts>
+template <int Parts, int WeightParts>
 void multiply_parts(const TileProduct& p) {
   alignas(64) float own[panel * panel];
   const int64_t w_panels = (p.outputs + panel - 1) / panel;
-  const int64_t lines = (input_parts * panel + w_panels - 1) / w_panels;  // of the next panel of x in a step
+  const int64_t lines = (Parts * panel + w_panels - 1) / w_panels;  // of the next panel of x in a step
   for (int64_t row = 0; row < p.rows; row += panel) {
     const bool whole = p.rows - row > tile_size;
     for (int64_t n = 0; n < w_panels; ++n) {
       float* sums = p.begins && p.ends ? own : p.sums + (row / panel * w_panels + n) * panel * panel;
       const uint16_t *w = p.w + n * p.steps * WeightParts * panel_step, *x = p.x + row / panel * p.x_panel;
       const Ahead ahead{x + p.x_panel + n * p.steps * lines * tile_inputs, row + panel < p.rows ? lines : 0};
-      whole ? multiply_panels<true, WeightParts>(w, x, p.steps, sums, p.begins, ahead)
-            : multiply_panels<false, WeightParts>(w, x, p.steps, sums, p.begins, ahead);
+      whole ? multiply_panels<true, Parts, WeightParts>(w, x, p.steps, sums, p.begins, ahead)
+            : multiply_panels<false, Parts, WeightParts>(w, x, p.steps, sums, p.begins, ahead);
       if (!p.ends) continue;
       for (int64_t a = 0; a < 2; ++a) {
         for (int64_t b = 0; b <= static_cast<int64_t>(whole); ++b) {
@@ -185,7 +189,12 @@ void multiply_parts(const TileProduct& p) {
 void multiply(const TileProduct& p) {
   const Configuration configuration;
   _tile_loadconfig(&configuration);
-  p.w_parts == 1 ? multiply_parts<1>(p) : multiply_parts<2>(p);
+  if (p.x_parts == 3)
+    multiply_parts<3, 2>(p);
+  else if (p.w_parts == 2)
+    multiply_parts<2, 2>(p);
+  else
+    multiply_parts<2, 1>(p);
   _tile_release();
 }
 

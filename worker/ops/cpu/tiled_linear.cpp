@@ -20,6 +20,10 @@ constexpr int64_t inputs_at_once = 1024, outputs_at_once = 256, rows_at_once = 5
 int64_t steps(int64_t inputs) { return (inputs + tile_inputs - 1) / tile_inputs; }
 int64_t panels(int64_t rows) { return (rows + panel - 1) / panel; }
 
+/// Returns in how many parts x is multiplied. Codes may be those of an fp32 model, whose activations enter whole. A
+/// model with weights of 16 bits loses less by two parts than by rounding its activations to 16 bits.
+int input_parts(Element weights) { return weights == Element::I8 || weights == Element::I4 ? 3 : 2; }
+
 /// One product: packed rows of x, and the weights.
 struct Product {
   const Tiles& tiles;
@@ -28,6 +32,8 @@ struct Product {
   int64_t rows;
   float* y;
 
+  int x_parts() const { return input_parts(weights.type); }
+  int64_t x_panel() const { return steps(weights.in) * x_parts() * panel_step; }
   int weight_parts() const { return weights.type == Element::BF16 ? 1 : 2; }
 
   /// Returns how many inputs are packed at once: whole groups of codes, and whole tiles.
@@ -72,12 +78,13 @@ struct Product {
     for (int64_t begin = 0; begin < in; begin += at_once) {
       const int64_t inputs = std::min(at_once, in - begin);
       pack(first, count, begin, inputs, wide, w);
-      tiles.multiply({.x = x + begin / tile_inputs * input_parts * panel_step,
+      tiles.multiply({.x = x + begin / tile_inputs * x_parts() * panel_step,
                       .w = w,
-                      .x_panel = steps(in) * input_parts * panel_step,
+                      .x_panel = x_panel(),
                       .rows = rows,
                       .outputs = count,
                       .steps = steps(inputs),
+                      .x_parts = x_parts(),
                       .w_parts = weight_parts(),
                       .sums = memory,
                       .begins = begin == 0,
@@ -95,9 +102,11 @@ at::Tensor tiled_linear(const at::Tensor& given, const Gemv& weights, const at::
   const Tiles& tiles = *kernels().tiles;
   const int64_t all = x.size(0), in = weights.in, out = weights.out;
   at::Tensor y = at::empty({all, out}, x.options());
+  if (out == 0) return y;  // a rank may have no rows of a matrix
   const int64_t most = std::min(all, rows_at_once);
-  const at::Tensor packed =
-      at::empty({panels(most) * steps(in) * input_parts * panel_step}, x.options().dtype(at::kShort));
+  const int parts = input_parts(weights.type);
+  const int64_t panel_size = steps(in) * parts * panel_step;
+  const at::Tensor packed = at::empty({panels(most) * panel_size}, x.options().dtype(at::kShort));
   auto* to = reinterpret_cast<uint16_t*>(packed.mutable_data_ptr<int16_t>());
   ThreadPool& threads = thread_pool();
   // as many parts of equal size as the threads share out evenly
@@ -109,8 +118,7 @@ at::Tensor tiled_linear(const at::Tensor& given, const Gemv& weights, const at::
     const float* from = x.const_data_ptr<float>() + begin * in;
     threads.parallel_for(2 * panels(rows), [&](int64_t i) {
       const int64_t count = std::clamp<int64_t>(rows - i * tile_size, 0, tile_size);
-      tiles.pack_inputs(from + i * tile_size * in, count, in, in, i % 2,
-                        to + i / 2 * steps(in) * input_parts * panel_step);
+      tiles.pack_inputs(from + i * tile_size * in, count, in, in, i % 2, parts, to + i / 2 * panel_size);
     });
     const Product product{tiles, weights, to, rows, y.mutable_data_ptr<float>() + begin * out};
     threads.parallel_for((out + size - 1) / size,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of many rows by a CPU's matrix unit, which multiplies tiles of bf16 numbers and sums in fp32. A number that
-// is no bf16 number goes in as the sum of two: hi = bf16(v) and lo = bf16(v - hi), which is v to 2^-16 of its size. So
-// the unit computes what fp32 activations and weights give, but for roundings of the size that the sums have anyway.
-// Weights in bf16 have one part. Like those of kernels.h, the interface is plain data and pointers.
+// Products of many rows by a CPU's matrix unit, which multiplies tiles of bf16 numbers and sums in fp32. Other numbers
+// go in as sums of bf16 numbers: each part is what the parts before it lack, rounded to bf16, so that two parts are a
+// number to 2^-16 of its size, and three are an fp32 number. Like those of kernels.h, the interface is plain data and
+// pointers.
 #pragma once
 #include <cstdint>
 
@@ -13,7 +13,7 @@ inline constexpr int64_t tile_inputs = 32;       ///< inputs that one step of th
 inline constexpr int64_t panel = 2 * tile_size;  ///< rows of x, or of weights, that a block of sums has
 /// bf16 numbers that one step of a panel takes in each of its parts.
 inline constexpr int64_t panel_step = panel * tile_inputs;
-inline constexpr int64_t input_parts = 2;  ///< of x
+inline constexpr int max_input_parts = 3;  ///< of x
 
 /// y = x W^T for packed operands: some steps of the inputs, for all panels of x and some of W. `w` has [panels of
 /// weights][steps][w_parts][panel_step] numbers, panel p of x begins at x + p * x_panel and has [steps][2][panel_step].
@@ -23,7 +23,7 @@ struct TileProduct {
   int64_t rows = 0;     ///< of x
   int64_t outputs = 0;  ///< rows of W
   int64_t steps = 0;
-  int w_parts = 1;
+  int x_parts = 2, w_parts = 1;     ///< 2 and 1, 2 and 2, or 3 and 2
   float* sums = nullptr;            ///< [panels of x][panels of w][panel * panel], of steps before and after these
   bool begins = true, ends = true;  ///< whether these are the first and the last steps; both: `sums` is not used
   float* y = nullptr;               ///< [rows, stride], where it ends
@@ -32,8 +32,9 @@ struct TileProduct {
 
 struct Tiles {
   /// Packs `inputs` inputs of up to 16 rows of x as half `half` of a panel: rows [rows, stride] ->
-  /// [steps][2][panel_step]. What lacks is zero.
-  void (*pack_inputs)(const float* x, int64_t rows, int64_t inputs, int64_t stride, int64_t half, uint16_t* to);
+  /// [steps][parts][panel_step]. What lacks is zero.
+  void (*pack_inputs)(const float* x, int64_t rows, int64_t inputs, int64_t stride, int64_t half, int parts,
+                      uint16_t* to);
   /// Packs a row of weights as row `row` of a panel, in one part: [inputs] -> [steps][1][panel_step].
   void (*pack_bf16)(const uint16_t* w, int64_t inputs, int64_t row, uint16_t* to);
   /// Likewise of fp32 weights, in two parts: [inputs] -> [steps][2][panel_step].
