@@ -17,7 +17,7 @@ namespace pm::ops {
 
 namespace {
 
-constexpr int64_t rows_at_once = 128;  // that share packed keys; a multiple of what the kernels take together
+constexpr int64_t most_rows = 256, least_rows = 64;  // that share packed keys
 
 class Prefill {
  public:
@@ -33,13 +33,18 @@ class Prefill {
         heads_(q.size(1)),
         group_(heads_ / k.size(1)),
         d_(q.size(2)),
+        tiled_(kernels().tiles && k.scalar_type() == at::kBFloat16 && v.scalar_type() == at::kBFloat16 &&
+               d_ >= min_tiled_width && d_ <= max_tiled_width && !bias_.defined()),
         out_(out.mutable_data_ptr<float>() + sequence.first * heads_ * d_) {
     if (bias_.defined()) bias_ = bias_.expand({heads_, bias_.size(1), sequence.keys}).contiguous();
   }
 
   void run() const {
-    const int64_t queries = std::max<int64_t>(1, rows_at_once / group_);
-    const int64_t parts = (sequence_.tokens + queries - 1) / queries, kv_heads = heads_ / group_;
+    const int64_t kv_heads = heads_ / group_, all = sequence_.tokens * heads_;
+    const int64_t rows =
+        std::clamp(all / (4 * thread_pool().threads()) / least_rows * least_rows, least_rows, most_rows);
+    const int64_t queries = std::max<int64_t>(1, rows / group_);
+    const int64_t parts = (sequence_.tokens + queries - 1) / queries;
     thread_pool().parallel_for(parts * kv_heads, [&](int64_t i) {  // the parts with most keys first
       const int64_t part = parts - 1 - i / kv_heads, first = part * queries;
       attend(i % kv_heads, first, std::min(queries, sequence_.tokens - first));
@@ -81,9 +86,18 @@ class Prefill {
     }
     for (int64_t begin = from; begin < to; begin += span_keys) {
       const int64_t keys = std::min(span_keys, to - begin);
-      kernels().pack_keys({rows_of(k_, kv), rows_of(v_, kv), begin, keys, packed_keys, packed_values});
-      kernels().attend_rows({rows.data(), all, d_, packed_keys, packed_values, begin, keys,
-                             static_cast<float>(options_.scale), static_cast<float>(options_.softcap)});
+      const PackKeys pack{rows_of(k_, kv), rows_of(v_, kv), begin, keys, packed_keys, packed_values};
+      const AttendRows attend{rows.data(),
+                              all,
+                              d_,
+                              packed_keys,
+                              packed_values,
+                              begin,
+                              keys,
+                              static_cast<float>(options_.scale),
+                              static_cast<float>(options_.softcap)};
+      (tiled_ ? kernels().tiles->pack_keys : kernels().pack_keys)(pack);
+      (tiled_ ? kernels().tiles->attend_rows : kernels().attend_rows)(attend);
     }
     for (int64_t i = 0; i < all; ++i) {
       const int64_t head = kv * group_ + i % group_;
@@ -115,6 +129,7 @@ class Prefill {
   at::Tensor bias_;  ///< [heads, queries or 1, keys]; undefined: none
   at::Tensor sinks_;
   int64_t heads_, group_, d_;
+  bool tiled_;  ///< by the matrix unit
   float* out_;
 };
 

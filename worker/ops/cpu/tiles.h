@@ -6,6 +6,8 @@
 #pragma once
 #include <cstdint>
 
+#include "worker/ops/cpu/prefill.h"
+
 namespace pm::ops {
 
 inline constexpr int64_t tile_size = 16;         ///< rows of a tile, and fp32 columns of a tile of sums
@@ -30,6 +32,8 @@ struct TileProduct {
   int64_t stride = 0;
 };
 
+inline constexpr int64_t min_tiled_width = 16, max_tiled_width = 256;  ///< numbers of a key
+
 struct Tiles {
   /// Packs `inputs` inputs of up to 16 rows of x as half `half` of a panel: rows [rows, stride] ->
   /// [steps][parts][panel_step]. What lacks is zero.
@@ -40,6 +44,10 @@ struct Tiles {
   /// Likewise of fp32 weights, in two parts: [inputs] -> [steps][2][panel_step].
   void (*pack_fp32)(const float* w, int64_t inputs, int64_t row, uint16_t* to);
   void (*multiply)(const TileProduct&);
+  /// Attention as Kernels has it, of keys and values in BF16 with a d of these widths, and without biases. The packed
+  /// forms are its own, and not larger.
+  void (*pack_keys)(const PackKeys&);
+  void (*attend_rows)(const AttendRows&);
 };
 
 }  // namespace pm::ops

@@ -47,7 +47,12 @@ at::Tensor formula(const Case& c, const at::Tensor& q, const at::Tensor& k, cons
   return at::mm(at::nan_to_num(at::softmax(scores, 1)), v.to(at::kDouble));
 }
 
-at::Tensor computed(const Kernels& kernels, const Case& c, const at::Tensor& q, const at::Tensor& k,
+struct Functions {
+  void (*pack_keys)(const PackKeys&);
+  void (*attend_rows)(const AttendRows&);
+};
+
+at::Tensor computed(const Functions& functions, const Case& c, const at::Tensor& q, const at::Tensor& k,
                     const at::Tensor& v, const at::Tensor& bias, float scale) {
   const int64_t width = packed_width(c.d), pages = (c.keys + 15) / 16;
   std::vector<int32_t> blocks;
@@ -84,10 +89,10 @@ at::Tensor computed(const Kernels& kernels, const Case& c, const at::Tensor& q, 
   }
   for (int64_t from = 0; from < c.keys; from += span_keys) {
     const int64_t keys = std::min(span_keys, c.keys - from);
-    kernels.pack_keys({rows_of(0), rows_of(1), from, keys, packed_keys.mutable_data_ptr<float>(),
-                       packed_values.mutable_data_ptr<float>()});
-    kernels.attend_rows({rows.data(), c.rows, c.d, packed_keys.const_data_ptr<float>(),
-                         packed_values.const_data_ptr<float>(), from, keys, scale, c.softcap});
+    functions.pack_keys({rows_of(0), rows_of(1), from, keys, packed_keys.mutable_data_ptr<float>(),
+                         packed_values.mutable_data_ptr<float>()});
+    functions.attend_rows({rows.data(), c.rows, c.d, packed_keys.const_data_ptr<float>(),
+                           packed_values.const_data_ptr<float>(), from, keys, scale, c.softcap});
   }
   at::Tensor out = sums.narrow(1, 0, c.d).clone();
   for (int64_t r = 0; r < c.rows; ++r)
@@ -95,25 +100,42 @@ at::Tensor computed(const Kernels& kernels, const Case& c, const at::Tensor& q, 
   return out;
 }
 
+void check(const Functions& functions, at::ScalarType type, const Case& c, double tolerance) {
+  const at::Tensor q = at::randn({c.rows, c.d}), k = at::randn({c.keys, c.d}).to(type),
+                   v = at::randn({c.keys, c.d}).to(type), bias = at::randn({c.rows, c.keys}) * 3;
+  const float scale = 0.4f;
+  const double error = (computed(functions, c, q, k, v, bias, scale).to(at::kDouble) -
+                        formula(c, q, k, v, bias, static_cast<double>(scale)))
+                           .abs()
+                           .max()
+                           .item<double>();
+  EXPECT_LT(error, tolerance) << c10::toString(type) << ", " << c.rows << " rows, " << c.keys << " keys of " << c.d;
+}
+
 TEST_P(OfInstructionSet, AttentionOfManyRowsIsThatOfFp64) {
   at::manual_seed(4);
+  const Functions functions{GetParam()->pack_keys, GetParam()->attend_rows};
   for (at::ScalarType type : {at::kFloat, at::kHalf, at::kBFloat16}) {
     for (int64_t d : {1, 8, 20, 64, 128}) {
       for (const Case& c :
            {Case{1, d, 1, true, false, false}, Case{9, d, 9, true, false, true}, Case{13, d, 300, false, true, false},
             Case{40, d, 600, true, true, true}, Case{40, d, 600, true, false, true, 37},
-            Case{19, d, 290, true, false, false, 0, 2.5f}, Case{30, d, 18, true, false, true}}) {
-        const at::Tensor q = at::randn({c.rows, d}), k = at::randn({c.keys, d}).to(type),
-                         v = at::randn({c.keys, d}).to(type), bias = at::randn({c.rows, c.keys}) * 3;
-        const float scale = 0.4f;
-        const double error = (computed(*GetParam(), c, q, k, v, bias, scale).to(at::kDouble) -
-                              formula(c, q, k, v, bias, static_cast<double>(scale)))
-                                 .abs()
-                                 .max()
-                                 .item<double>();
-        EXPECT_LT(error, 1e-5) << c10::toString(type) << ", " << c.rows << " rows, " << c.keys << " keys of " << d;
-      }
+            Case{19, d, 290, true, false, false, 0, 2.5f}, Case{30, d, 18, true, false, true}})
+        check(functions, type, c, 1e-5);
     }
+  }
+}
+
+TEST(TiledAttention, OfManyRowsIsThatOfFp64) {
+  if (!kernels().tiles) GTEST_SKIP() << "this CPU has no AMX";
+  at::manual_seed(5);
+  const Functions functions{kernels().tiles->pack_keys, kernels().tiles->attend_rows};
+  for (int64_t d : {16, 20, 48, 64, 80, 128, 256}) {
+    for (const Case& c : {Case{1, d, 1, true, false, false}, Case{9, d, 9, true, false, true},
+                          Case{16, d, 33, false, false, true}, Case{13, d, 300, false, false, false},
+                          Case{40, d, 600, true, false, true}, Case{40, d, 600, true, false, true, 37},
+                          Case{19, d, 290, true, false, false, 0, 2.5f}, Case{30, d, 18, true, false, true}})
+      check(functions, at::kBFloat16, c, 2e-4);
   }
 }
 
