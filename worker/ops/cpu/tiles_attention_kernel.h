@@ -63,22 +63,23 @@ void pack_keys(const PackKeys& p) {
   }
 }
 
-/// Adds the products of Count tiles of `a`, which lie `stride` apart, with tile B to the sums, tiles 0 to 3.
-template <int Count, int B>
-__attribute__((always_inline)) inline void multiply_step(const uint16_t* a, int64_t stride) {
+/// Adds the products of Count tiles of `a`, which lie `stride` apart, with tile b to the sums, tiles 0 to 3.
+template <int Count>
+__attribute__((always_inline)) inline void multiply_step(const uint16_t* a, int64_t stride, const uint16_t* b) {
+  _tile_loadd(6, b, 64);
   _tile_loadd(4, a, 64);
-  _tile_dpbf16ps(0, 4, B);
+  _tile_dpbf16ps(0, 4, 6);
   if constexpr (Count > 1) {
     _tile_loadd(5, a + stride, 64);
-    _tile_dpbf16ps(1, 5, B);
+    _tile_dpbf16ps(1, 5, 6);
   }
   if constexpr (Count > 2) {
     _tile_loadd(4, a + 2 * stride, 64);
-    _tile_dpbf16ps(2, 4, B);
+    _tile_dpbf16ps(2, 4, 6);
   }
   if constexpr (Count > 3) {
     _tile_loadd(5, a + 3 * stride, 64);
-    _tile_dpbf16ps(3, 5, B);
+    _tile_dpbf16ps(3, 5, 6);
   }
 }
 
@@ -92,10 +93,8 @@ __attribute__((always_inline)) inline void multiply_column(const uint16_t* a, in
   _tile_zero(2);
   _tile_zero(3);
   for (int64_t s = 0; s < steps; ++s, a += tile, b += query_parts * tile) {
-    _tile_loadd(6, b, 64);
-    _tile_loadd(7, b + tile, 64);
-    multiply_step<Count, 7>(a, stride);
-    multiply_step<Count, 6>(a, stride);
+    multiply_step<Count>(a, stride, b + tile);
+    multiply_step<Count>(a, stride, b);
   }
   _tile_stored(0, sums, 64);
   if constexpr (Count > 1) _tile_stored(1, sums + 256, 64);
