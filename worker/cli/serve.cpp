@@ -18,6 +18,7 @@
 #include "worker/launch/health.h"
 #include "worker/models/inputs.h"
 #include "worker/models/probe_inputs.h"
+#include "worker/ops/cpu/machine.h"
 #include "worker/policy/resolve.h"
 #include "worker/server/api_server.h"
 #include "worker/server/generation/generation_defaults.h"
@@ -186,6 +187,7 @@ int launch_group(const ServeOptions& options, const Setup& setup, const Program&
         &status_table, [](comm::StatusTable*) {});  // the launcher owns the table until stop_admin_server returns
     admin_options.plan = setup.plan;
     admin_options.replica_generation = options.process.nodes.replica_generation;
+    if (setup.device == at::kCPU) admin_options.cpu_kernels = ops::cpu_kernels();
     admin_options.ready = [&status_table] { return launch::ready(status_table, std::chrono::steady_clock::now()); };
     admin_options.live = [&status_table, &liveness] {
       return liveness.live(status_table, std::chrono::steady_clock::now());

@@ -21,4 +21,6 @@ std::string machine_warning() {
   return machine_warning(uname(&system) == 0 ? system.machine : "of an unknown kind", kernels().name);
 }
 
+std::string cpu_kernels() { return kernels().name; }
+
 }  // namespace pm::ops

@@ -46,8 +46,10 @@ AdminServer::Impl::Impl(AdminOptions o)
   router.add("GET", "/ready", [this](const RoutedRequest&) { return probe("ready", options.ready()); });
   router.add("GET", "/health", [this](const RoutedRequest&) { return probe("ready", options.ready()); });
   router.add("GET", "/status", [this](const RoutedRequest&) {
-    return json_response(to_json(status_report(options.plan, *options.status_table, options.replica_generation,
-                                               options.ready(), steady_clock::now())));
+    json body = to_json(status_report(options.plan, *options.status_table, options.replica_generation, options.ready(),
+                                      steady_clock::now()));
+    if (!options.cpu_kernels.empty()) body["cpuKernels"] = options.cpu_kernels;
+    return json_response(body);
   });
   router.add("GET", "/metrics", [this](const RoutedRequest&) { return metrics(); });
   router.add("GET", "/memory", [this](const RoutedRequest& call) {

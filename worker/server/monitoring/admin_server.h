@@ -18,6 +18,7 @@ struct AdminOptions {
   std::shared_ptr<comm::StatusTable> status_table;
   Plan plan;
   int64_t replica_generation = 0;
+  std::string cpu_kernels;            ///< of ranks on CPUs, as /status has them; empty: they run on GPUs
   std::function<bool()> ready, live;  ///< called for every probe on threads of the server
   int rank0_metrics_port = 0;         ///< port of the API in this pod, whose metrics are merged; 0: none
   bool rank0_tls = false;             ///< the API uses TLS

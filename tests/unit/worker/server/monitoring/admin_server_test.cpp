@@ -20,6 +20,7 @@ struct AdminTestServer {
     options.status_table = status_table;
     options.plan = two_rank_plan();
     options.replica_generation = 3;
+    options.cpu_kernels = "avx2";
     options.ready = [this] { return ready.load(); };
     options.live = [this] { return live.load(); };
     options.rank0_metrics_port = api_port;
@@ -56,6 +57,7 @@ TEST(AdminServer, StatusHasEveryRanksProgressAndBytes) {
   EXPECT_EQ(status["state"], "Loading");
   EXPECT_EQ(status["ready"], false);
   EXPECT_EQ(status["replicaGeneration"], 3);
+  EXPECT_EQ(status["cpuKernels"], "avx2");
   ASSERT_EQ(status["ranks"].size(), 2u);
   const auto& first = status["ranks"][0];
   EXPECT_EQ(first["state"], "Ready");
