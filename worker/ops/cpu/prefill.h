@@ -10,11 +10,11 @@ namespace pm::ops {
 
 enum class Element : uint8_t;
 
-inline constexpr int64_t span_keys =
-    256;  ///< packed at once: with values of 128 numbers 256 KiB, in the second-level cache
+/// Packed at once: with keys of 128 numbers 256 KiB, in the second-level cache.
+inline constexpr int64_t span_keys = 256;
 
-/// Keys, or values, of one kv head as they are stored: number j is `d` numbers at `j * stride`, or with blocks at
-/// `blocks[j / 16] * block_stride + j % 16 * stride`.
+/// Keys, or values, of one kv head as they are stored: `d` numbers each, of key j from element `j * stride` on, or with
+/// blocks from `blocks[j / 16] * block_stride + j % 16 * stride`.
 struct KeyRows {
   Element type;
   const void* first;
@@ -23,8 +23,9 @@ struct KeyRows {
   int64_t block_stride = 0;
 };
 
-/// The numbers of a value when packed: d, rounded up to whole vectors of any instruction set.
-inline int64_t packed_width(int64_t d) { return (d + 15) / 16 * 16; }
+/// The numbers of a value when packed: d, rounded up to whole vectors of any instruction set. It is static, for the
+/// linker must not take the copy of an instruction set for all.
+static inline int64_t packed_width(int64_t d) { return (d + 15) / 16 * 16; }
 
 struct PackKeys {
   KeyRows keys, values;

@@ -14,8 +14,8 @@ namespace pm::ops {
 
 namespace {
 
-// Measured: packed weights and a panel of x stay in a second-level cache of 1 to 2 MiB.
-constexpr int64_t inputs_at_once = 1024, outputs_at_once = 256, rows_at_once = 512;
+// Packed weights, 512 KiB, and a panel of x stay in a second-level cache of 1 to 2 MiB.
+constexpr int64_t inputs_at_once = 1024, weight_rows_at_once = 256, rows_at_once = 512;
 
 int64_t steps(int64_t inputs) { return (inputs + tile_inputs - 1) / tile_inputs; }
 int64_t panels(int64_t rows) { return (rows + panel - 1) / panel; }
@@ -23,6 +23,8 @@ int64_t panels(int64_t rows) { return (rows + panel - 1) / panel; }
 /// Returns in how many parts x is multiplied. Codes may be those of an fp32 model, whose activations enter whole. A
 /// model with weights of 16 bits loses less by two parts than by rounding its activations to 16 bits.
 int input_parts(Element weights) { return weights == Element::I8 || weights == Element::I4 ? 3 : 2; }
+
+int weight_parts(Element weights) { return weights == Element::BF16 ? 1 : 2; }
 
 /// One product: packed rows of x, and the weights.
 struct Product {
@@ -32,9 +34,9 @@ struct Product {
   int64_t rows;
   float* y;
 
+  int w_parts() const { return weight_parts(weights.type); }
   int x_parts() const { return input_parts(weights.type); }
   int64_t x_panel() const { return steps(weights.in) * x_parts() * panel_step; }
-  int weight_parts() const { return weights.type == Element::BF16 ? 1 : 2; }
 
   /// Returns how many inputs are packed at once: whole groups of codes, and whole tiles.
   int64_t inputs_of_a_pass() const {
@@ -50,7 +52,7 @@ struct Product {
     const int64_t stride = codes ? weights.w_stride : 2 * weights.in;
     for (int64_t o = 0; o < count; ++o) {
       const std::byte* row = static_cast<const std::byte*>(weights.w) + (first + o) * stride + begin * bits / 8;
-      uint16_t* target = to + o / panel * steps(inputs) * weight_parts() * panel_step;
+      uint16_t* target = to + o / panel * steps(inputs) * w_parts() * panel_step;
       if (weights.type == Element::BF16) {
         tiles.pack_bf16(reinterpret_cast<const uint16_t*>(row), inputs, o % panel, target);
         continue;
@@ -71,7 +73,7 @@ struct Product {
     thread_local Scratch scratch;
     const int64_t in = weights.in, at_once = inputs_of_a_pass();
     const int64_t sums = panels(rows) * panels(count) * panel * panel;
-    const int64_t packed = panels(count) * steps(at_once) * weight_parts() * panel_step;
+    const int64_t packed = panels(count) * steps(at_once) * w_parts() * panel_step;
     auto* memory = static_cast<float*>(scratch.get(4 * (sums + at_once) + 2 * packed));
     auto* w = reinterpret_cast<uint16_t*>(memory + sums);
     float* wide = memory + sums + packed / 2;
@@ -85,7 +87,7 @@ struct Product {
                       .outputs = count,
                       .steps = steps(inputs),
                       .x_parts = x_parts(),
-                      .w_parts = weight_parts(),
+                      .w_parts = w_parts(),
                       .sums = memory,
                       .begins = begin == 0,
                       .ends = begin + inputs == in,
@@ -110,8 +112,9 @@ at::Tensor tiled_linear(const at::Tensor& given, const Gemv& weights, const at::
   auto* to = reinterpret_cast<uint16_t*>(packed.mutable_data_ptr<int16_t>());
   ThreadPool& threads = thread_pool();
   // as many parts of equal size as the threads share out evenly
+  const int64_t most_outputs = weight_rows_at_once / weight_parts(weights.type);
   const int64_t per_thread =
-      std::max<int64_t>(1, (out + threads.threads() * outputs_at_once - 1) / (threads.threads() * outputs_at_once));
+      std::max<int64_t>(1, (out + threads.threads() * most_outputs - 1) / (threads.threads() * most_outputs));
   const int64_t size = panels((out + threads.threads() * per_thread - 1) / (threads.threads() * per_thread)) * panel;
   for (int64_t begin = 0; begin < all; begin += most) {
     const int64_t rows = std::min(most, all - begin);

@@ -15,10 +15,10 @@ inline constexpr int64_t tile_inputs = 32;       ///< inputs that one step of th
 inline constexpr int64_t panel = 2 * tile_size;  ///< rows of x, or of weights, that a block of sums has
 /// bf16 numbers that one step of a panel takes in each of its parts.
 inline constexpr int64_t panel_step = panel * tile_inputs;
-inline constexpr int max_input_parts = 3;  ///< of x
 
 /// y = x W^T for packed operands: some steps of the inputs, for all panels of x and some of W. `w` has [panels of
-/// weights][steps][w_parts][panel_step] numbers, panel p of x begins at x + p * x_panel and has [steps][2][panel_step].
+/// weights][steps][w_parts][panel_step] numbers, panel p of x begins at x + p * x_panel and has
+/// [steps][x_parts][panel_step]. Products of two parts that count less than what x lacks are left out.
 struct TileProduct {
   const uint16_t *x = nullptr, *w = nullptr;
   int64_t x_panel = 0;
@@ -32,8 +32,10 @@ struct TileProduct {
   int64_t stride = 0;
 };
 
-inline constexpr int64_t min_tiled_width = 16, max_tiled_width = 256;  ///< numbers of a key
+/// Numbers of a key that attention on tiles takes.
+inline constexpr int64_t min_tiled_width = 16, max_tiled_width = 256;
 
+/// The functions of a matrix unit.
 struct Tiles {
   /// Packs `inputs` inputs of up to 16 rows of x as half `half` of a panel: rows [rows, stride] ->
   /// [steps][parts][panel_step]. What lacks is zero.
