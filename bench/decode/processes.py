@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The engines of bench/decode and bench/prefill as processes, and the model that they run."""
+"""What bench/decode and bench/prefill share: the engines as processes, the model that they run, and arguments."""
 
+import argparse
 import contextlib
 import json
 import os
 import pathlib
+import signal
 import sys
+import tempfile
 
 from engines import Child, Ours
 
@@ -18,6 +21,24 @@ PRECISIONS = {
     "I4": ("float32", 9 / 16),
 }  # what is stored, bytes of a weight as it is read: of integers with a scale for each 32
 GGUF = {"I8": "gguf_q8", "I4": "gguf_q4"}
+
+
+def run(description, compare, add_arguments):
+    """Parses the arguments of a benchmark, those that all have and its own, and compares for each precision and number
+    of threads."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--worker", required=True)
+    parser.add_argument("--before", help="another worker, of an earlier version")
+    parser.add_argument("--precisions", default=",".join(PRECISIONS))
+    parser.add_argument("--threads", type=lambda text: [int(n) for n in text.split(",")], default=[1, 2])
+    parser.add_argument("--engines", default="hf,ct2,llama", help="beside ours")
+    add_arguments(parser)
+    arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the engines are closed
+    with tempfile.TemporaryDirectory() as folder:
+        for precision in arguments.precisions.split(","):
+            for threads in arguments.threads:
+                compare(arguments, precision, threads, pathlib.Path(folder))
 
 
 def cpu_seconds(pid):

@@ -8,18 +8,16 @@ repetitions. CPU time per token, of all threads and including the prompt, is the
 it is the value that other load disturbs least.
 """
 
-import argparse
 import contextlib
 import os
 import pathlib
-import signal
 import statistics
 import sys
-import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.append(str(HERE.parent))
 import checkpoints
+import processes
 from engines import Ours, Read, rates
 from processes import MODEL, PRECISIONS, cpu_seconds, engines_of
 
@@ -110,27 +108,15 @@ def compare(arguments, precision, threads, log):
         )
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--worker", required=True)
+def add_arguments(parser):
     parser.add_argument("--read", required=True, help="the program bench_read")
-    parser.add_argument("--before", help="another worker, of an earlier version")
-    parser.add_argument("--precisions", default="F32,BF16,I8,I4")
-    parser.add_argument("--threads", type=lambda text: [int(n) for n in text.split(",")], default=[1, 2])
-    parser.add_argument("--engines", default="hf,ct2,llama", help="beside ours")
     parser.add_argument("--prompt", type=int, default=8, help="tokens")
     parser.add_argument("--tokens", type=int, default=48)
     parser.add_argument("--window", type=int, default=8)
     parser.add_argument(
         "--rounds", type=int, default=12, help="of each engine in turn; few of them miss the machine's best moments"
     )
-    arguments = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the engines are closed
-    with tempfile.TemporaryDirectory() as folder:
-        for precision in arguments.precisions.split(","):
-            for threads in arguments.threads:
-                compare(arguments, precision, threads, pathlib.Path(folder))
 
 
 if __name__ == "__main__":
-    main()
+    processes.run(__doc__, compare, add_arguments)

@@ -7,20 +7,18 @@ time is the minimum over rounds, of all threads; other load disturbs it least. O
 call within their process.
 """
 
-import argparse
 import contextlib
 import os
 import pathlib
 import random
-import signal
 import statistics
 import sys
-import tempfile
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path += [str(HERE.parent), str(HERE.parent / "decode")]
 import checkpoints
+import processes
 from processes import MODEL, PRECISIONS, cpu_seconds, engines_of
 
 CACHE = pathlib.Path(os.environ.get("PM_CACHE", pathlib.Path.home() / ".cache/parallelmodel"))
@@ -71,22 +69,10 @@ def compare(arguments, precision, threads, log):
             report(measure(engines, length, arguments.rounds), length)
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--worker", required=True)
-    parser.add_argument("--before", help="another worker, of an earlier version")
-    parser.add_argument("--precisions", default="F32,BF16,I8,I4")
-    parser.add_argument("--threads", type=lambda text: [int(n) for n in text.split(",")], default=[1, 2])
+def add_arguments(parser):
     parser.add_argument("--lengths", type=lambda text: [int(n) for n in text.split(",")], default=[128, 512, 2048])
-    parser.add_argument("--engines", default="hf,ct2,llama", help="beside ours")
     parser.add_argument("--rounds", type=int, default=6, help="of each engine in turn")
-    arguments = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the engines are closed
-    with tempfile.TemporaryDirectory() as folder:
-        for precision in arguments.precisions.split(","):
-            for threads in arguments.threads:
-                compare(arguments, precision, threads, pathlib.Path(folder))
 
 
 if __name__ == "__main__":
-    main()
+    processes.run(__doc__, compare, add_arguments)

@@ -114,8 +114,7 @@ at::Tensor CpuBackend::linear(const at::Tensor& x, const at::Tensor& weight, con
                               at::ScalarType result) const {
   const bool known = is_element(weight.scalar_type()) && (!bias.defined() || is_element(bias.scalar_type()));
   if (!known || !weight.is_contiguous() || x.numel() == 0) return Backend::linear(x, weight, bias, result);
-  const Gemv whole{
-      .type = element(weight.scalar_type()), .w = weight.const_data_ptr(), .in = weight.size(1), .out = weight.size(0)};
+  const Gemv whole = described(weight);
   if (x.size(0) <= most_rows(weight.scalar_type())) return few_rows(x, whole, bias, whole.in * weight.element_size());
   return kernels().tiles && whole.type != Element::F32 ? tiled_linear(x, whole, bias)
                                                        : Backend::linear(x, weight, bias, result);
@@ -123,14 +122,7 @@ at::Tensor CpuBackend::linear(const at::Tensor& x, const at::Tensor& weight, con
 
 at::Tensor CpuBackend::quantized_linear(const at::Tensor& x, const QuantizedMatrix& w, const at::Tensor& bias,
                                         at::ScalarType /*result*/) const {
-  const Gemv whole{.type = w.layout.bits == 4 ? Element::I4 : Element::I8,
-                   .w = w.codes.const_data_ptr(),
-                   .in = w.layout.in,
-                   .out = w.out(),
-                   .scales = static_cast<const uint16_t*>(w.scales.const_data_ptr()),
-                   .group = w.layout.group,
-                   .w_stride = w.codes.stride(0),
-                   .scale_stride = w.scales.stride(0)};
+  const Gemv whole = described(w);
   const bool few = x.size(0) <= most_rows(w.codes.scalar_type()) && (!bias.defined() || is_element(bias.scalar_type()));
   if (few && x.numel() > 0) return few_rows(x, whole, bias, w.layout.code_bytes());
   return kernels().tiles && x.numel() > 0 ? tiled_linear(x, whole, bias) : many_rows(x, whole, bias);

@@ -1,15 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
-// Maps ATen's scalar types to the element types of kernels.h.
+// Maps ATen's scalar types and matrices to those of kernels.h.
 #pragma once
-#include <c10/core/ScalarType.h>
+#include <ATen/core/Tensor.h>
 
 #include "worker/ops/cpu/kernels.h"
+#include "worker/ops/quantized_matrix.h"
 
 namespace pm::ops {
 
 inline bool is_element(at::ScalarType type) { return type == at::kFloat || type == at::kHalf || type == at::kBFloat16; }
 inline Element element(at::ScalarType type) {
   return type == at::kFloat ? Element::F32 : type == at::kHalf ? Element::F16 : Element::BF16;
+}
+
+/// Describes weights [out, in], contiguous and of an element type; x, y and their rows are not set.
+inline Gemv described(const at::Tensor& w) {
+  return {.type = element(w.scalar_type()), .w = w.const_data_ptr(), .in = w.size(1), .out = w.size(0)};
+}
+inline Gemv described(const QuantizedMatrix& w) {
+  return {.type = w.layout.bits == 4 ? Element::I4 : Element::I8,
+          .w = w.codes.const_data_ptr(),
+          .in = w.layout.in,
+          .out = w.out(),
+          .scales = static_cast<const uint16_t*>(w.scales.const_data_ptr()),
+          .group = w.layout.group,
+          .w_stride = w.codes.stride(0),
+          .scale_stride = w.scales.stride(0)};
 }
 
 }  // namespace pm::ops

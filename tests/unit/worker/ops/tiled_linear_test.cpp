@@ -23,21 +23,6 @@ class TiledLinear : public testing::Test {
   }
 };
 
-Gemv described(const at::Tensor& w) {
-  return {.type = element(w.scalar_type()), .w = w.const_data_ptr(), .in = w.size(1), .out = w.size(0)};
-}
-
-Gemv described(const QuantizedMatrix& w) {
-  return {.type = w.layout.bits == 4 ? Element::I4 : Element::I8,
-          .w = w.codes.const_data_ptr(),
-          .in = w.layout.in,
-          .out = w.out(),
-          .scales = static_cast<const uint16_t*>(w.scales.const_data_ptr()),
-          .group = w.layout.group,
-          .w_stride = w.codes.stride(0),
-          .scale_stride = w.scales.stride(0)};
-}
-
 /// Expects the products of x with weights that are `wide` in fp32. What operands lack in their parts is independent
 /// from input to input, so that errors grow with the root of their number. With codes they are those of fp32 sums.
 void expect_products(const at::Tensor& x, const Gemv& weights, const at::Tensor& wide, const at::Tensor& bias = {}) {
