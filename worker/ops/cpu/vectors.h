@@ -165,10 +165,11 @@ __attribute__((always_inline)) inline void transpose(Vector (&v)[PM_LANES]) {
     v[i + 8] = __builtin_shufflevector(t[i], t[i + 8], 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31);
   }
 #else
-  Vector t[PM_LANES]{};
+  uint32_t words[PM_LANES][PM_LANES], turned[PM_LANES][PM_LANES];
+  __builtin_memcpy(words, v, sizeof words);
   for (int i = 0; i < PM_LANES; ++i)
-    for (int k = 0; k < PM_LANES; ++k) t[k][i] = v[i][k];
-  for (int i = 0; i < PM_LANES; ++i) v[i] = t[i];
+    for (int k = 0; k < PM_LANES; ++k) turned[k][i] = words[i][k];
+  __builtin_memcpy(v, turned, sizeof turned);
 #endif
 }
 
