@@ -3,8 +3,8 @@
 the time from the request to the first token, engines in turn. bench/prefill.sh runs it.
 
 The result of an engine is the prompt's tokens divided by that time: of its best round, and the median of all. CPU
-time is the minimum over rounds, of all threads; other load disturbs it least. Ours is asked over HTTP, the others by a
-call within their process.
+time is the minimum over rounds, of all threads; other load disturbs it least. ParallelModel is measured over HTTP, the
+others by a call within their process.
 """
 
 import contextlib

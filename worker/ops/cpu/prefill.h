@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention of many queries on CPUs, as its kernels see it. A span of keys and values is packed once as fp32 and serves
-// all rows, each a query of one head that reads this kv head. Softmax is accumulated span by span (Milakov and
-// Gimelshein 2018; Dao et al. 2022), so that no matrix of scores exists. Like those of kernels.h, the interface is
-// plain data and pointers.
+// Prefill attention (FlashAttention) of many queries on CPUs, as its kernels see it. A span of keys and values is
+// packed once as fp32 and serves all rows, each a query of one head that reads this kv head. Softmax is accumulated
+// span by span (Milakov and Gimelshein 2018; Dao et al. 2022), so that no matrix of scores exists. Like those of
+// kernels.h, the interface is plain data and pointers.
 #pragma once
 #include <cstdint>
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of many rows by a CPU's matrix unit, which multiplies tiles of bf16 numbers and sums in fp32. Other numbers
-// go in as sums of bf16 numbers: each part is what the parts before it lack, rounded to bf16, so that two parts are a
-// number to 2^-16 of its size, and three are an fp32 number. Like those of kernels.h, the interface is plain data and
-// pointers.
+// Matrix products (GEMM) of many rows by a CPU's matrix unit (AMX), which multiplies tiles of bf16 numbers and sums in
+// fp32. Other numbers go in as sums of bf16 numbers: each part is what the parts before it lack, rounded to bf16, so
+// that two parts are a number to 2^-16 of its size, and three are an fp32 number. Like those of kernels.h, the
+// interface is plain data and pointers.
 #pragma once
 #include <cstdint>
 
