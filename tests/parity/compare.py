@@ -4,7 +4,6 @@
 import numpy
 
 FP32 = 2e-5  # of the largest value of the tensor; the noise of a split is ten times smaller
-STORED_IN_16_BITS = 1e-4  # likewise, of 16-bit weights: a matrix unit may take their inputs in two parts of bf16
 NEAR_TIE = 1e-4  # of the logits' standard deviation: below, the order of the two best tokens is noise
 
 

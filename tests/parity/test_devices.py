@@ -182,9 +182,8 @@ def test_prompts_in_16_bits_decode_what_the_cpu_decodes_from_every_kernel(kernel
 
 @pytest.mark.parametrize("precision", ["BF16", "F16"])
 def test_sampled_tokens_and_beams_are_those_of_the_cpu(device, runner, precision):
-    """Few tokens a step: more of them go to a CPU's matrix unit, whose last bits are others."""
     case = next(case for case in CASES if case.name.startswith("LlamaForCausalLM"))
-    folder, rows = fixtures.checkpoint(case), [row[:4] for row in rows_of(case)[:2]]
+    folder, rows = fixtures.checkpoint(case), rows_of(case)
     for options in ({"do_sample": True, "seed": 7, "num_return_sequences": 3}, {"num_beams": 3}):
         assert device.generate(
             folder, 1, rows, max_new_tokens=COUNT, precision=precision, **options

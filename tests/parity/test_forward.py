@@ -159,7 +159,6 @@ def test_all_outputs_equal_those_of_transformers(runner, case, ranks, kind):
         runner.forward(fixtures.checkpoint(case), ranks, given, attentions=case.shows_attentions),
         oracle.forward(case, given),
         places(case, given),
-        tolerance=compare.FP32 if case.dtype == "float32" else compare.STORED_IN_16_BITS,
     )
 
 

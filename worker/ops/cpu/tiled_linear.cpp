@@ -20,10 +20,6 @@ constexpr int64_t inputs_at_once = 1024, weight_rows_at_once = 256, rows_at_once
 int64_t steps(int64_t inputs) { return (inputs + tile_inputs - 1) / tile_inputs; }
 int64_t panels(int64_t rows) { return (rows + panel - 1) / panel; }
 
-/// Returns in how many parts x is multiplied. Codes may be those of an fp32 model, whose activations enter whole. A
-/// model with weights of 16 bits loses less by two parts than by rounding its activations to 16 bits.
-int input_parts(Element weights) { return weights == Element::I8 || weights == Element::I4 ? 3 : 2; }
-
 int weight_parts(Element weights) { return weights == Element::BF16 ? 1 : 2; }
 
 /// One product: packed rows of x, and the weights.
@@ -35,8 +31,7 @@ struct Product {
   float* y;
 
   int w_parts() const { return weight_parts(weights.type); }
-  int x_parts() const { return input_parts(weights.type); }
-  int64_t x_panel() const { return steps(weights.in) * x_parts() * panel_step; }
+  int64_t x_panel() const { return steps(weights.in) * input_parts * panel_step; }
 
   /// Returns how many inputs are packed at once: whole groups of codes, and whole tiles.
   int64_t inputs_of_a_pass() const {
@@ -80,13 +75,12 @@ struct Product {
     for (int64_t begin = 0; begin < in; begin += at_once) {
       const int64_t inputs = std::min(at_once, in - begin);
       pack(first, count, begin, inputs, wide, w);
-      tiles.multiply({.x = x + begin / tile_inputs * x_parts() * panel_step,
+      tiles.multiply({.x = x + begin / tile_inputs * input_parts * panel_step,
                       .w = w,
                       .x_panel = x_panel(),
                       .rows = rows,
                       .outputs = count,
                       .steps = steps(inputs),
-                      .x_parts = x_parts(),
                       .w_parts = w_parts(),
                       .sums = memory,
                       .begins = begin == 0,
@@ -106,8 +100,7 @@ at::Tensor tiled_linear(const at::Tensor& given, const Gemv& weights, const at::
   at::Tensor y = at::empty({all, out}, x.options());
   if (out == 0) return y;  // a rank may have no rows of a matrix
   const int64_t most = std::min(all, rows_at_once);
-  const int parts = input_parts(weights.type);
-  const int64_t panel_size = steps(in) * parts * panel_step;
+  const int64_t panel_size = steps(in) * input_parts * panel_step;
   const at::Tensor packed = at::empty({panels(most) * panel_size}, x.options().dtype(at::kShort));
   auto* to = reinterpret_cast<uint16_t*>(packed.mutable_data_ptr<int16_t>());
   ThreadPool& threads = thread_pool();
@@ -121,7 +114,7 @@ at::Tensor tiled_linear(const at::Tensor& given, const Gemv& weights, const at::
     const float* from = x.const_data_ptr<float>() + begin * in;
     threads.parallel_for(2 * panels(rows), [&](int64_t i) {
       const int64_t count = std::clamp<int64_t>(rows - i * tile_size, 0, tile_size);
-      tiles.pack_inputs(from + i * tile_size * in, count, in, in, i % 2, parts, to + i / 2 * panel_size);
+      tiles.pack_inputs(from + i * tile_size * in, count, in, in, i % 2, to + i / 2 * panel_size);
     });
     const Product product{tiles, weights, to, rows, y.mutable_data_ptr<float>() + begin * out};
     threads.parallel_for((out + size - 1) / size,

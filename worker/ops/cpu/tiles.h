@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Matrix products (GEMM) of many rows by a CPU's matrix unit (AMX), which multiplies tiles of bf16 numbers and sums in
-// fp32. Other numbers go in as sums of bf16 numbers: each part is what the parts before it lack, rounded to bf16, so
-// that two parts are a number to 2^-16 of its size, and three are an fp32 number. Like those of kernels.h, the
-// interface is plain data and pointers.
+// fp32. Other numbers go in as sums of bf16 numbers: each part is what the parts before it lack, rounded to bf16. Three
+// parts are an fp32 number, two parts fp16 numbers and codes with their scales. Like those of kernels.h, the interface
+// is plain data and pointers.
 #pragma once
 #include <cstdint>
 
@@ -15,17 +15,18 @@ inline constexpr int64_t tile_inputs = 32;       ///< inputs that one step of th
 inline constexpr int64_t panel = 2 * tile_size;  ///< rows of x, or of weights, that a block of sums has
 /// bf16 numbers that one step of a panel takes in each of its parts.
 inline constexpr int64_t panel_step = panel * tile_inputs;
+inline constexpr int64_t input_parts = 3;  ///< of x, of queries, and of the weights of a softmax
 
 /// y = x W^T for packed operands: some steps of the inputs, for all panels of x and some of W. `w` has [panels of
 /// weights][steps][w_parts][panel_step] numbers, panel p of x begins at x + p * x_panel and has
-/// [steps][x_parts][panel_step]. Products of two parts that count less than what x lacks are left out.
+/// [steps][input_parts][panel_step]. The product of the last parts of both is left out: it counts 2^-24 of the whole.
 struct TileProduct {
   const uint16_t *x = nullptr, *w = nullptr;
   int64_t x_panel = 0;
   int64_t rows = 0;     ///< of x
   int64_t outputs = 0;  ///< rows of W
   int64_t steps = 0;
-  int x_parts = 2, w_parts = 1;     ///< 2 and 1, 2 and 2, or 3 and 2
+  int w_parts = 1;                  ///< 1 or 2
   float* sums = nullptr;            ///< [panels of x][panels of w][panel * panel], of steps before and after these
   bool begins = true, ends = true;  ///< whether these are the first and the last steps; both: `sums` is not used
   float* y = nullptr;               ///< [rows, stride], where it ends
@@ -38,9 +39,8 @@ inline constexpr int64_t min_tiled_width = 16, max_tiled_width = 256;
 /// The functions of a matrix unit.
 struct Tiles {
   /// Packs `inputs` inputs of up to 16 rows of x as half `half` of a panel: rows [rows, stride] ->
-  /// [steps][parts][panel_step]. What lacks is zero.
-  void (*pack_inputs)(const float* x, int64_t rows, int64_t inputs, int64_t stride, int64_t half, int parts,
-                      uint16_t* to);
+  /// [steps][input_parts][panel_step]. What lacks is zero.
+  void (*pack_inputs)(const float* x, int64_t rows, int64_t inputs, int64_t stride, int64_t half, uint16_t* to);
   /// Packs a row of weights as row `row` of a panel, in one part: [inputs] -> [steps][1][panel_step].
   void (*pack_bf16)(const uint16_t* w, int64_t inputs, int64_t row, uint16_t* to);
   /// Likewise of fp32 weights, in two parts: [inputs] -> [steps][2][panel_step].

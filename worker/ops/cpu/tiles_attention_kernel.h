@@ -11,7 +11,6 @@ namespace {
 
 constexpr int64_t keys_together = 64;  // of four tiles of sums
 constexpr int64_t key_steps = span_keys / tile_inputs;
-constexpr int query_parts = 2;
 
 /// Returns how many steps a product over d inputs has.
 inline int64_t steps_of(int64_t d) { return (d + tile_inputs - 1) / tile_inputs; }
@@ -83,7 +82,8 @@ __attribute__((always_inline)) inline void multiply_step(const uint16_t* a, int6
   }
 }
 
-/// Computes Count tiles of sums [16][16]: over the steps, tiles of `a` times both parts of b [steps][2][tile]. Tiles of
+/// Computes Count tiles of sums [16][16]: over the steps, tiles of `a` times all parts of b
+/// [steps][input_parts][tile]. Tiles of
 /// `a` are loaded for each part, so that four products lie between two that add to the same sums.
 template <int Count>
 __attribute__((always_inline)) inline void multiply_column(const uint16_t* a, int64_t stride, const uint16_t* b,
@@ -92,9 +92,8 @@ __attribute__((always_inline)) inline void multiply_column(const uint16_t* a, in
   _tile_zero(1);
   _tile_zero(2);
   _tile_zero(3);
-  for (int64_t s = 0; s < steps; ++s, a += tile, b += query_parts * tile) {
-    multiply_step<Count>(a, stride, b + tile);
-    multiply_step<Count>(a, stride, b);
+  for (int64_t s = 0; s < steps; ++s, a += tile, b += input_parts * tile) {
+    for (int64_t p = input_parts - 1; p >= 0; --p) multiply_step<Count>(a, stride, b + p * tile);
   }
   _tile_stored(0, sums, 64);
   if constexpr (Count > 1) _tile_stored(1, sums + 256, 64);
@@ -170,13 +169,14 @@ inline Floats weights_of(const AttendRows& a, Lanes& lanes, float* scores) {
   return share;
 }
 
-/// Rounds pairs of keys' weights to bf16, and what that lacks: [keys][16] -> [steps of 32 keys][2][16 pairs][16][2].
+/// Rounds pairs of keys' weights to bf16, and what that lacks: [keys][16] -> [steps of 32 keys][input_parts][16
+/// pairs][16][2].
 inline void pack_weights(const float* weights, int64_t keys, uint16_t* to) {
-  for (int64_t j = 0; j < keys; j += tile_inputs, to += query_parts * tile) {
+  for (int64_t j = 0; j < keys; j += tile_inputs, to += input_parts * tile) {
     for (int64_t pair = 0; pair < tile_size; ++pair) {
       const float* from = weights + (j + 2 * pair) * tile_size;
       Pair rest{load(from), load(from + tile_size)};
-      for (int part = 0; part < query_parts; ++part) {
+      for (int part = 0; part < input_parts; ++part) {
         const auto both = reinterpret_cast<__m512i>(rounded(rest));  // the numbers of the first key, then the second's
         const auto first = reinterpret_cast<Words>(
             _mm512_maskz_cvtepu16_epi32(0xffff, _mm512_maskz_extracti64x4_epi64(0xff, both, 0)));
@@ -204,13 +204,13 @@ inline void add_columns(const QueryRow* rows, int64_t count, Floats share, const
 
 void attend_sixteen(const AttendRows& a, QueryRow* rows, int64_t count) {
   alignas(64) float scores[span_keys * tile_size], sums[4 * tile_size * tile_size];
-  alignas(64) uint16_t weights[key_steps * query_parts * tile],
-      queries[max_tiled_width / tile_inputs * query_parts * tile];
+  alignas(64) uint16_t weights[key_steps * input_parts * tile],
+      queries[max_tiled_width / tile_inputs * input_parts * tile];
   Lanes lanes = lanes_of(a, rows, count);
   if (lanes.begin >= lanes.end) return;
   const float* q[tile_size];
   for (int64_t r = 0; r < count; ++r) q[r] = rows[r].q;
-  pack_rows<query_parts>([&](int64_t r) { return q[r]; }, count, a.d, tile, queries);
+  pack_rows([&](int64_t r) { return q[r]; }, count, a.d, tile, queries);
   const auto *keys = reinterpret_cast<const uint16_t*>(a.packed_keys),
              *values = reinterpret_cast<const uint16_t*>(a.packed_values);
   const int64_t steps = steps_of(a.d);

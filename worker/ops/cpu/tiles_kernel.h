@@ -55,29 +55,27 @@ inline Pair lacking(Pair v, Words rounded) { return {lacking<0>(v.low, rounded),
 inline void put(uint16_t* to, Words value) { __builtin_memcpy(to, &value, sizeof value); }
 
 /// Packs up to 16 rows, of which row(r) is the address, in parts that lie `part_size` numbers apart: their pairs of
-/// inputs become [steps][Parts][16 pairs][16 rows][2].
-template <int Parts, typename Row>
+/// inputs become [steps][input_parts][16 pairs][16 rows][2].
+template <typename Row>
 inline void pack_rows(const Row& row, int64_t rows, int64_t inputs, int64_t part_size, uint16_t* to) {
-  for (int64_t k = 0; k < inputs; k += tile_inputs, to += Parts * part_size) {
-    Words parts[Parts][tile_size]{};
+  for (int64_t k = 0; k < inputs; k += tile_inputs, to += input_parts * part_size) {
+    Words parts[input_parts][tile_size]{};
     for (int64_t r = 0; r < rows; ++r) {
       Pair rest = load_pair(row(r) + k, inputs - k);
-      for (int p = 0; p < Parts; ++p) {
+      for (int p = 0; p < input_parts; ++p) {
         parts[p][r] = rounded(rest);
         rest = lacking(rest, parts[p][r]);
       }
     }
-    for (int p = 0; p < Parts; ++p) {
+    for (int p = 0; p < input_parts; ++p) {
       transpose(parts[p]);
       for (int64_t pair = 0; pair < tile_size; ++pair) put(to + p * part_size + pair * tile_inputs, parts[p][pair]);
     }
   }
 }
 
-void pack_inputs(const float* x, int64_t rows, int64_t inputs, int64_t stride, int64_t half, int parts, uint16_t* to) {
-  const auto row = [&](int64_t r) { return x + r * stride; };
-  to += half * tile_size * tile_inputs;
-  parts == 2 ? pack_rows<2>(row, rows, inputs, panel_step, to) : pack_rows<3>(row, rows, inputs, panel_step, to);
+void pack_inputs(const float* x, int64_t rows, int64_t inputs, int64_t stride, int64_t half, uint16_t* to) {
+  pack_rows([&](int64_t r) { return x + r * stride; }, rows, inputs, panel_step, to + half * tile_size * tile_inputs);
 }
 
 void pack_bf16(const uint16_t* w, int64_t inputs, int64_t row, uint16_t* to) {
@@ -120,7 +118,7 @@ struct Ahead {
 
 /// The sums of a panel of weights and a panel of x, of which only the first half is computed unless it is whole. Tile
 /// 2 a + b has the outputs of half a and the rows of half b.
-template <bool Whole, int Parts, int WeightParts>
+template <bool Whole, int WeightParts>
 void multiply_panels(const uint16_t* w, const uint16_t* x, int64_t steps, float* sums, bool begins, Ahead ahead) {
   if (begins) {
     _tile_zero(0);
@@ -135,16 +133,16 @@ void multiply_panels(const uint16_t* w, const uint16_t* x, int64_t steps, float*
       _tile_loadd(3, sums + 768, 64);
     }
   }
-  for (int64_t s = 0; s < steps; ++s, w += WeightParts * panel_step, x += Parts * panel_step) {
+  for (int64_t s = 0; s < steps; ++s, w += WeightParts * panel_step, x += input_parts * panel_step) {
     for (int64_t i = 0; i < ahead.lines; ++i, ahead.from += tile_inputs)
       __builtin_prefetch(ahead.from, /*write=*/0, /*second-level cache*/ 2);
     _tile_loadd(4, w, 64);
     _tile_loadd(5, w + tile, 64);
-    for (int p = Parts - 1; p >= 0; --p) multiply_tiles<Whole>(x + p * panel_step);
+    for (int64_t p = input_parts - 1; p >= 0; --p) multiply_tiles<Whole>(x + p * panel_step);
     if constexpr (WeightParts == 2) {
       _tile_loadd(4, w + panel_step, 64);
       _tile_loadd(5, w + panel_step + tile, 64);
-      for (int p = Parts - 2; p >= 0; --p) multiply_tiles<Whole>(x + p * panel_step);
+      for (int64_t p = input_parts - 2; p >= 0; --p) multiply_tiles<Whole>(x + p * panel_step);
     }
   }
   _tile_stored(0, sums, 64);
@@ -165,19 +163,19 @@ void write(const float* sums, int64_t rows, int64_t outputs, float* y, int64_t s
     _mm512_mask_storeu_ps(y + r * stride, mask, reinterpret_cast<__m512>(v[r]));
 }
 
-template <int Parts, int WeightParts>
+template <int WeightParts>
 void multiply_parts(const TileProduct& p) {
   alignas(64) float own[panel * panel];
   const int64_t w_panels = (p.outputs + panel - 1) / panel;
-  const int64_t lines = (Parts * panel + w_panels - 1) / w_panels;  // of the next panel of x in a step
+  const int64_t lines = (input_parts * panel + w_panels - 1) / w_panels;  // of the next panel of x in a step
   for (int64_t row = 0; row < p.rows; row += panel) {
     const bool whole = p.rows - row > tile_size;
     for (int64_t n = 0; n < w_panels; ++n) {
       float* sums = p.begins && p.ends ? own : p.sums + (row / panel * w_panels + n) * panel * panel;
       const uint16_t *w = p.w + n * p.steps * WeightParts * panel_step, *x = p.x + row / panel * p.x_panel;
       const Ahead ahead{x + p.x_panel + n * p.steps * lines * tile_inputs, row + panel < p.rows ? lines : 0};
-      whole ? multiply_panels<true, Parts, WeightParts>(w, x, p.steps, sums, p.begins, ahead)
-            : multiply_panels<false, Parts, WeightParts>(w, x, p.steps, sums, p.begins, ahead);
+      whole ? multiply_panels<true, WeightParts>(w, x, p.steps, sums, p.begins, ahead)
+            : multiply_panels<false, WeightParts>(w, x, p.steps, sums, p.begins, ahead);
       if (!p.ends) continue;
       for (int64_t a = 0; a < 2; ++a) {
         for (int64_t b = 0; b <= static_cast<int64_t>(whole); ++b) {
@@ -193,12 +191,7 @@ void multiply_parts(const TileProduct& p) {
 void multiply(const TileProduct& p) {
   const Configuration configuration;
   _tile_loadconfig(&configuration);
-  if (p.x_parts == 3)
-    multiply_parts<3, 2>(p);
-  else if (p.w_parts == 2)
-    multiply_parts<2, 2>(p);
-  else
-    multiply_parts<2, 1>(p);
+  p.w_parts == 1 ? multiply_parts<1>(p) : multiply_parts<2>(p);
   _tile_release();
 }
 
