@@ -46,11 +46,22 @@ def held_by(pid):
     return Held(number("VmRSS") * 1024, len(os.listdir(f"/proc/{pid}/fd")), number("Threads"))
 
 
+# A process that is reaped between open and read of its file gives ESRCH, one that was reaped before gives ENOENT.
+GONE = (FileNotFoundError, ProcessLookupError)
+
+
 def running(pid):
     try:
         return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except FileNotFoundError:
+    except GONE:
         return False
+
+
+def children(pid):
+    try:
+        return [int(child) for child in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except GONE:
+        return []
 
 
 class Server:
@@ -102,8 +113,7 @@ class Server:
 
     def _started(self):
         """the launcher has its ranks"""
-        children = pathlib.Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
-        self.ranks = [int(pid) for pid in children.read_text().split()] if children.exists() else []
+        self.ranks = children(self.process.pid)
         self.everyone = [self.process.pid, *self.ranks]
         return len(self.ranks) == self.count or self.process.poll() is not None
 

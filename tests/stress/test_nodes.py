@@ -21,12 +21,7 @@ import pytest
 from clients import Load
 from conftest import SECONDS
 from nodes import Nodes
-from serving import held_by, running, until
-
-
-def children(pid):
-    path = pathlib.Path(f"/proc/{pid}/task/{pid}/children")
-    return [int(child) for child in path.read_text().split()] if path.exists() else []
+from serving import children, held_by, running, until
 
 
 class Pair(Nodes):
