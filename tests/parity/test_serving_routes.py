@@ -147,6 +147,21 @@ def test_generate_answers_what_transformers_answers(request, kind, parameters):
             assert [one["score"] for one in answer] == pytest.approx(scores, abs=1e-4)
 
 
+@pytest.mark.parametrize("parameters", [{}, {"num_beams": 3}], ids=str)
+@pytest.mark.parametrize("kind", ["decoder", "encoder_decoder"])
+def test_a_logit_bias_is_added_as_transformers_adds_a_sequence_bias(request, kind, parameters):
+    served = request.getfixturevalue(kind)
+    plain = served.theirs(PROMPTS[0], max_new_tokens=10, **parameters)[0]
+    bias = {17: 0.1, 40: -100.0, 55: 0.05, plain[0][-1]: -100.0}
+    wanted = served.theirs(
+        PROMPTS[0], max_new_tokens=10, sequence_bias={(id,): value for id, value in bias.items()}, **parameters
+    )[0]
+    assert wanted != plain
+    body = {"max_new_tokens": 10, "logit_bias": {str(id): value for id, value in bias.items()}, **parameters}
+    answer = served.server.ask("/generate", {"inputs": PROMPTS[0], "return_token_ids": True, **body})
+    assert [one["sequence"] for one in (answer if isinstance(answer, list) else [answer])] == wanted
+
+
 def test_several_inputs_and_ids_are_answered_each_as_alone(decoder):
     parameters = {"max_new_tokens": 8}
     alone = [decoder.theirs(text, **parameters)[1][0] for text in PROMPTS]

@@ -15,7 +15,7 @@
 namespace pm::engine {
 
 /// Sampling parameters under Hugging Face's names, with its meanings and its order of application. The presence and
-/// frequency penalties follow OpenAI. Penalties and bans also apply to greedy decoding; temperature, top_k, top_p,
+/// frequency penalties and logit_bias follow OpenAI. Penalties and bans also apply to greedy decoding; temperature, top_k, top_p,
 /// min_p and typical_p apply only when do_sample is true.
 struct SamplingParams {
   bool do_sample = false;  ///< false: greedy decoding
@@ -31,7 +31,8 @@ struct SamplingParams {
   int64_t min_new_tokens = 0;                          ///< end tokens are banned before the answer has this many tokens
   /// Token sequences that are banned; a sequence that is a single end token is ignored.
   std::vector<std::vector<int32_t>> bad_words;
-  std::vector<int32_t> eos;                  ///< end-of-sequence token ids
+  std::vector<std::pair<int32_t, double>> logit_bias;  ///< added to the logits of these tokens, after the penalties
+  std::vector<int32_t> eos;                            ///< end-of-sequence token ids
   int32_t forced_bos = -1, forced_eos = -1;  ///< forced second token of a sequence and forced last token at
                                              ///< max_new_tokens; -1: the model's value, or none if it has none
   int64_t max_new_tokens = 0;                ///< copied from the request; 0: unknown
@@ -46,7 +47,7 @@ struct SamplingParams {
   /// Returns true if penalties or bans change the scores. Otherwise greedy decoding is a plain argmax.
   bool edits_scores() const {
     return repetition_penalty != 1 || presence_penalty != 0 || frequency_penalty != 0 || no_repeat_ngram_size > 0 ||
-           min_new_tokens > 0 || !bad_words.empty();
+           min_new_tokens > 0 || !bad_words.empty() || !logit_bias.empty();
   }
 };
 

@@ -132,6 +132,12 @@ void penalise_presence(Edits& edits, const SamplingParams& sampling, const Histo
   }
 }
 
+void add_bias(Edits& edits, const SamplingParams& sampling) {
+  for (const auto& [id, bias] : sampling.logit_bias) {
+    if (ops::ScoreEdit* edit = edits.of(id)) edit->subtrahend -= static_cast<float>(bias);
+  }
+}
+
 /// Bans the tokens that would repeat an n-gram of the sequence.
 void ban_ngrams(Edits& edits, int64_t size, std::span<const int32_t> tokens) {
   const auto n = static_cast<size_t>(size);
@@ -182,6 +188,7 @@ std::vector<ops::ScoreEdit> score_edits(const SamplingParams& sampling, const Hi
   Edits edits(vocabulary);
   penalise_repetition(edits, sampling.repetition_penalty, history);
   penalise_presence(edits, sampling, history);
+  add_bias(edits, sampling);
   ban_ngrams(edits, sampling.no_repeat_ngram_size, history.tokens);
   ban_words(edits, sampling, history.tokens);
   if (static_cast<int64_t>(history.tokens.size() - std::min(history.prompt, history.tokens.size())) <

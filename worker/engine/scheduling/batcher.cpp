@@ -99,6 +99,11 @@ std::unique_ptr<SequenceGroup> Batcher::make(Request request, std::function<void
       refuse(std::string(name) + " is " + text(*id) + ", which is outside the vocabulary of " +
              text(limits_.vocabulary) + " tokens");
   }
+  for (const auto& [id, bias] : sampling.logit_bias) {
+    if (id >= limits_.vocabulary)
+      refuse("logit_bias has token id " + text(id) + ", which is outside the vocabulary of " +
+             text(limits_.vocabulary) + " tokens");
+  }
   if (request.constraint) {
     if (sampling.forced_bos >= 0)
       refuse("a constraint cannot be combined with forced_bos_token_id " + text(sampling.forced_bos) +

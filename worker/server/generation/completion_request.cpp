@@ -53,7 +53,6 @@ OpenAiFields read_openai(Fields& fields, std::string_view body, const ServedName
     inner.boolean("include_obfuscation");  // OpenAI pads events against traffic analysis; accepted and ignored here
     unknown.take(inner);
   }
-  fields.only("logit_bias", json::object());
   for (const UnsupportedField& one : unsupported_fields())
     if (const auto* value = fields.find(one.name))
       throw ApiError(400, "invalid_value",

@@ -70,12 +70,23 @@ schema::Properties group_properties(ParameterGroup group, Dialect dialect) {
   return made;
 }
 
+/// What read_logit_bias reads.
+json logit_bias_schema() {
+  return schema::described({{"type", "object"},
+                            {"maxProperties", max_logit_biases},
+                            {"propertyNames", {{"pattern", "^[0-9]{1,9}$"}}},
+                            {"additionalProperties",
+                             {{"type", "number"}, {"minimum", -max_logit_bias}, {"maximum", max_logit_bias}}}},
+                           "Numbers that are added to the logits of these tokens, by token id");
+}
+
 /// The fields that read_common reads.
 schema::Properties common_properties(Dialect dialect) {
   schema::Properties made = group_properties(ParameterGroup::Common, dialect);
   schema::append(made, {{"bad_words", strings_schema(max_bad_words, "Texts that must not be generated")},
                         {"bad_words_ids",
-                         schema::list(ids_schema(), 0, max_bad_words, "Token sequences that must not be generated")}});
+                         schema::list(ids_schema(), 0, max_bad_words, "Token sequences that must not be generated")},
+                        {"logit_bias", logit_bias_schema()}});
   return made;
 }
 
@@ -118,7 +129,6 @@ schema::Properties openai_properties(const ServerContext& context) {
                         {"include_usage", schema::boolean("Has no effect; for stream_options.include_usage see there")},
                         {"response_format", response_format_schema()},
                         {"structured_outputs", structured_outputs_schema()},
-                        {"logit_bias", schema::constant(json::object())},
                         {"return_token_ids", schema::boolean("Add token_ids to each choice")}});
   for (const UnsupportedField& one : unsupported_fields()) made.push_back({one.name, null_schema});
   schema::append(made, model_properties(context));

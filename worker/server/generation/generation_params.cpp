@@ -2,6 +2,8 @@
 #include "worker/server/generation/generation_params.h"
 
 #include <algorithm>
+#include <charconv>
+#include <cmath>
 
 #include "worker/engine/sampling/sampling_json.h"
 #include "worker/server/http/api_error.h"
@@ -52,6 +54,25 @@ void add_bad_words(const GenerationParams& params, const Tokenizer* tokenizer, e
   for (auto& ids : word_ids(params.bad_words, *tokenizer)) {
     if (std::find(sampling.bad_words.begin(), sampling.bad_words.end(), ids) == sampling.bad_words.end())
       sampling.bad_words.push_back(std::move(ids));
+  }
+}
+
+/// Parses OpenAI's object of biases by token ids, which are its keys.
+void read_logit_bias(Fields& fields, GenerationParams& params) {
+  const auto* value = fields.find("logit_bias");
+  if (!value) return;
+  if (!value->is_object() || value->size() > max_logit_biases)
+    throw bad_field("logit_bias", json_excerpt(*value),
+                    "an object of at most " + std::to_string(max_logit_biases) +
+                        " token ids with numbers from -100 to 100, for example {\"50256\": -100}");
+  for (const auto& [key, bias] : value->items()) {
+    int32_t id = -1;
+    const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
+    if (error != std::errc() || end != key.data() + key.size() || id < 0)
+      throw bad_field("logit_bias", json_excerpt(json(key)), "keys that are token ids, integers from 0");
+    if (!bias.is_number() || std::abs(bias.get<double>()) > max_logit_bias)
+      throw bad_field("logit_bias[" + key + "]", json_excerpt(bias), "a number from -100 to 100");
+    params.logit_bias.emplace_back(id, bias.get<double>());
   }
 }
 
@@ -114,6 +135,7 @@ void read_group(Fields& fields, engine::ParameterGroup group, engine::Dialect di
 void read_common(Fields& fields, engine::Dialect dialect, GenerationParams& params) {
   read_group(fields, engine::ParameterGroup::Common, dialect, params);
   read_bad_words(fields, params);
+  read_logit_bias(fields, params);
 }
 
 void read_stops(Fields& fields, const std::string& name, GenerationParams& params) {
@@ -141,6 +163,7 @@ engine::SamplingParams make_sampling(const GenerationParams& params, const engin
   sampling.seed = seed;
   values.apply_to(config);
   add_bad_words(params, tokenizer, sampling);
+  if (!params.logit_bias.empty()) sampling.logit_bias = params.logit_bias;
   const auto temperature = values.get(&SamplingParams::temperature);
   if (!values.has(&SamplingParams::do_sample)) {
     if (temperature)

@@ -22,12 +22,15 @@ using Prompt = std::variant<std::string, std::vector<int32_t>, Arrays>;
 constexpr size_t max_prompts = 128;   ///< in one request
 constexpr int64_t max_logprobs = 20;  ///< alternatives per token
 constexpr size_t max_bad_words = 1024;
+constexpr size_t max_logit_biases = 1024;
+constexpr double max_logit_bias = 100;
 
 /// The generation parameters of a request; absent values are the model's defaults.
 struct GenerationParams {
   engine::ParameterValues values;
   std::vector<std::string> stop, bad_words;
   std::vector<std::vector<int32_t>> bad_word_ids;
+  std::vector<std::pair<int32_t, double>> logit_bias;
   std::optional<std::vector<int64_t>> eos;  ///< ids of end tokens
   std::optional<ConstraintSpec> constraint;
 };
@@ -40,7 +43,8 @@ void read_model(Fields&, const ServedNames&);
 void read_parameter(Fields&, const std::string& name, const engine::Parameter&, engine::Dialect, GenerationParams&);
 /// Reads the parameters of a group that the dialect has.
 void read_group(Fields&, engine::ParameterGroup, engine::Dialect, GenerationParams&);
-/// Reads the fields that have the same name and meaning on all routes: the group Common, bad_words and bad_words_ids.
+/// Reads the fields that have the same name and meaning on all routes: the group Common, bad_words,
+/// bad_words_ids and logit_bias.
 void read_common(Fields&, engine::Dialect, GenerationParams&);
 /// Appends the stop strings of the field `name`: one string or several, none of them empty.
 void read_stops(Fields&, const std::string& name, GenerationParams&);

@@ -89,6 +89,16 @@ TEST(Sampler, GreedyTakesTheBestOfTheEditedScoresAndTheSmallerOfEquals) {
   EXPECT_EQ(sample_token(logits, {.presence_penalty = 2}, {said, 1}, 0.5), 2);
 }
 
+TEST(Sampler, ABiasAddsToTheLogitAfterPenaltiesAndEndsNoBan) {
+  const std::vector<float> logits{1, 3, 2};
+  const std::vector<int32_t> said{0, 0};
+  EXPECT_EQ(process_logits(logits, {.logit_bias = {{0, 4.5}, {2, -100}, {99, 1}}}, {}),
+            (std::vector<float>{5.5, 3, -98}));
+  EXPECT_EQ(process_logits(logits, {.repetition_penalty = 2, .presence_penalty = 1, .logit_bias = {{0, 4}}}, {said, 1}),
+            (std::vector<float>{3.5, 3, 2}));
+  EXPECT_EQ(sample_token(logits, {.bad_words = {{1}}, .logit_bias = {{1, 100}}}, {}, 0.5), 2);
+}
+
 TEST(Sampler, ReturnsATokenEvenWhenAllAreBanned) {
   EXPECT_EQ(sample_token(std::vector<float>{1, 2}, {.do_sample = true, .bad_words = {{0}, {1}}}, {}, 0.5), 0);
 }

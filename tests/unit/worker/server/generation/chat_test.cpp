@@ -181,7 +181,7 @@ TEST(Chat, AnExceptionInTheTemplateIsABadRequest) {
 TEST(Chat, UnsupportedFieldsAreRefusedByName) {
   ApiTestServer served;
   refusal(served, {{"response_format", {{"type", "xml"}}}}, "response_format.type");
-  refusal(served, {{"logit_bias", {{"5", 3}}}}, "logit_bias");
+  refusal(served, {{"logit_bias", {{"5", 300}}}}, "logit_bias[5]");
   refusal(served, {{"chat_template", "x"}}, "chat_template");
   refusal(served, {{"functions", json::array()}}, "functions");
   refusal(served, {{"modalities", {"text", "audio"}}}, "modalities");
