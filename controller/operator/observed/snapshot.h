@@ -27,6 +27,9 @@ struct Snapshot {
   std::optional<std::vector<k8s::ObjectPtr>> nodes;                  ///< nullopt: nodes may not be read
   /// The devices that pods of all ParallelModels hold, by node and extended resource.
   std::map<std::string, std::map<std::string, int64_t>> devices_used;
+  /// The bytes of each rank of other ParallelModels that holds a device, by node and extended resource; 0: they do not
+  /// say. Only where nodes share devices, and while the model has no plan.
+  std::map<std::string, std::map<std::string, std::vector<int64_t>>> memory_held;
   std::map<std::string, k8s::ObjectPtr> canaries;  ///< the ParallelModels that canary_names() has, by name; null: none
   bool serves_pools = true;                 ///< false: an InferencePool could not be read or created in this reconcile
   std::map<std::string, k8s::Json> probes;  ///< latest /status by pod name

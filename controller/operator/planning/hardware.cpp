@@ -6,6 +6,7 @@
 
 #include "base/quantity.h"
 #include "controller/operator/api/object_text.h"
+#include "controller/operator/planning/shared_devices.h"
 #include "planner/hardware.h"
 
 namespace pm::op {
@@ -68,25 +69,54 @@ void read_labels(const Spec& spec, const Snapshot& snapshot, Hardware& hardware)
       if (label.figure->value == 0 || worse) *label.figure = {found, "node label"};
     }
   }
-  const auto product_label = [](const auto& node) { return k8s::label_of(*node, "nvidia.com/gpu.product"); };
+  const auto product_label = [&](const auto& node) { return device_labels(*node, spec.devices.resource).product; };
   if (nodes.empty()) return;
   const std::string product = product_label(nodes.front());
   if (std::all_of(nodes.begin(), nodes.end(), [&](const auto& node) { return product_label(node) == product; }))
-    hardware.product = clip(product, 63);
+    hardware.product = product;
 }
 
+/// A device that several pods share counts with a share of its memory.
 std::optional<Hardware> gpu_memory(const Spec& spec, const Snapshot& snapshot, Hardware hardware) {
   int64_t smallest = 0;
-  for (const auto& node : admitted_nodes(spec, snapshot)) {
-    if (allocatable(*node, spec.devices.resource) == 0) continue;
-    const int64_t mebi = parse_integer(k8s::label_of(*node, "nvidia.com/gpu.memory")).value_or(0);
-    if (mebi > 0 && mebi < (int64_t{1} << 40) && (smallest == 0 || mebi < smallest)) smallest = mebi;
+  int most_pods = 1;
+  for (const auto& node : device_nodes(spec, snapshot)) {
+    const DeviceLabels labels = device_labels(*node, spec.devices.resource);
+    most_pods = std::max(most_pods, labels.shared_by);
+    if (labels.memory > 0 && (smallest == 0 || labels.share() < smallest)) smallest = labels.share();
   }
-  if (smallest == 0 && product_of(hardware.product)) return hardware;  // the table of the planner has its memory
-  if (smallest == 0) return std::nullopt;
-  hardware.device_memory = smallest << 20;
-  hardware.memory_source = "node label";
+  const std::string shared = most_pods > 1 ? ", shared by " + std::to_string(most_pods) + " pods" : "";
+  if (smallest > 0) {
+    hardware.device_memory = smallest;
+    hardware.memory_source = "node label" + shared;
+    return hardware;
+  }
+  const Product* product = product_of(hardware.product);
+  if (!product) return std::nullopt;
+  if (most_pods == 1) return hardware;  // the planner reads the table
+  hardware.device_memory = static_cast<int64_t>(product->memory) / most_pods;
+  hardware.memory_source = "product table" + shared;
   return hardware;
+}
+
+/// Lists the admitted nodes with the resource, and what other ParallelModels hold there. Of those that say no size it is
+/// a share. Other replicas of this model are spread over the nodes.
+std::vector<DeviceOffer> device_offers(const Spec& spec, const Snapshot& snapshot, int64_t memory) {
+  std::vector<DeviceOffer> out;
+  const auto nodes = device_nodes(spec, snapshot);
+  for (const auto& node : nodes) {
+    DeviceOffer offer{.node = k8s::key_of(*node).name, .labels = device_labels(*node, spec.devices.resource)};
+    offer.devices = allocatable(*node, spec.devices.resource) / offer.labels.shared_by;
+    if (const auto here = snapshot.memory_held.find(offer.node); here != snapshot.memory_held.end()) {
+      if (const auto found = here->second.find(spec.devices.resource); found != here->second.end())
+        offer.held = found->second;
+    }
+    std::ranges::replace(offer.held, int64_t{0}, offer.labels.share());
+    const int beside = std::max(0, spec.replicas - 1) / static_cast<int>(nodes.size());
+    offer.held.insert(offer.held.end(), beside, memory);
+    out.push_back(std::move(offer));
+  }
+  return out;
 }
 
 std::optional<Hardware> cpu_memory(const Spec& spec, const Snapshot& snapshot, Hardware hardware) {
@@ -100,6 +130,14 @@ std::optional<Hardware> cpu_memory(const Spec& spec, const Snapshot& snapshot, H
   if (largest == 0) return std::nullopt;
   hardware.device_memory = largest / 2 / spec.devices.per_node;
   hardware.memory_source = "share of half a node";
+  return hardware;
+}
+
+std::optional<Hardware> memory_of_device(const Spec& spec, const Snapshot& snapshot, Hardware hardware) {
+  if (!spec.devices.memory)
+    return (spec.devices.kind == DeviceKind::GPU ? gpu_memory : cpu_memory)(spec, snapshot, std::move(hardware));
+  hardware.device_memory = *spec.devices.memory;
+  hardware.memory_source = "spec";
   return hardware;
 }
 
@@ -125,13 +163,14 @@ std::variant<Hardware, Refusal> hardware_of(const Spec& spec, const Snapshot& sn
   Hardware hardware{
       .kind = spec.devices.kind, .devices = spec.devices.count, .devices_per_node = spec.devices.per_node};
   read_labels(spec, snapshot, hardware);
-  if (spec.devices.memory) {
-    hardware.device_memory = *spec.devices.memory;
-    hardware.memory_source = "spec";
-    return hardware;
-  }
   const bool gpu = spec.devices.kind == DeviceKind::GPU;
-  if (auto known = gpu ? gpu_memory(spec, snapshot, hardware) : cpu_memory(spec, snapshot, hardware)) return *known;
+  if (const auto known = memory_of_device(spec, snapshot, hardware)) {
+    if (spec.devices.resource.empty()) return *known;
+    const std::string why =
+        refuse_shares(device_offers(spec, snapshot, known->device_memory), spec.devices.per_node, known->device_memory);
+    if (why.empty()) return *known;
+    return Refusal{Reason::DoesNotFit, why, {}};
+  }
   if (gpu) {
     return Refusal{Reason::DeviceMemoryUnknown,
                    "no visible node has " + spec.devices.resource +

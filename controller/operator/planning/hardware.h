@@ -9,11 +9,11 @@
 
 namespace pm::op {
 
-/// Returns the hardware for the planner, or the refusal DeviceMemoryUnknown. The memory of a device is the first of:
+/// Returns the hardware for the planner, or the refusal DeviceMemoryUnknown, or DoesNotFit for devices that pods share
+/// and others have filled (refuse_shares). The memory of a device is the first of:
 /// 1. spec.devices.memory;
-/// 2. GPU: the smallest node label nvidia.com/gpu.memory (MiB) of the admitted nodes, else that of the product table
-/// for
-///    the label nvidia.com/gpu.product;
+/// 2. GPU: the smallest node label nvidia.com/gpu.memory (MiB) of the admitted nodes, else that of the product table for
+///    the label nvidia.com/gpu.product; of a device that pods share, a share of it;
 /// 3. CPU: an equal share of spec.resources.memory, else of half the largest admitted node.
 /// Bandwidths, operations and latencies come from the node labels parallelmodel.dev/{memory-gigabytes-per-second,
 /// teraflops, link-gigabytes-per-second, link-microseconds}, as the minimum over the admitted nodes with the label. The

@@ -13,7 +13,7 @@ namespace pm::op {
 
 namespace {
 
-constexpr std::chrono::seconds claim_again{30};
+constexpr std::chrono::seconds claim_again{30}, shares_again{30};
 
 bool has_role(const Json& object, const char* role) { return k8s::label_of(object, label::role) == role; }
 
@@ -169,6 +169,7 @@ class Planner {
     const auto hardware = hardware_of(spec_, snapshot_);
     if (const auto* refusal = std::get_if<Refusal>(&hardware)) {
       refuse(name_of(refusal->reason), refusal->message);
+      if (refusal->reason == Reason::DoesNotFit) out_.wake = snapshot_.now + shares_again;  // pods of others may end
       return;
     }
     Decision decision;

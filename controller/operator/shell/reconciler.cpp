@@ -7,6 +7,7 @@
 #include "base/quantity.h"
 #include "controller/core/conditions.h"
 #include "controller/operator/api/object_text.h"
+#include "controller/operator/planning/shared_devices.h"
 #include "controller/operator/replicas/replica_planner.h"
 #include "controller/operator/shell/store_options.h"
 
@@ -93,6 +94,33 @@ std::map<std::string, std::map<std::string, int64_t>> Reconciler::devices_used()
   return used;
 }
 
+/// Says whether a model that waits for a plan may be handed devices that other pods have too.
+bool Reconciler::shares_devices(const Json& model) const {
+  const Json* planned = k8s::find_condition(at(model, "/status/conditions"), "Planned");
+  const bool has_plan = planned && planned->value("status", "") == "True" &&
+                        planned->value("observedGeneration", Json()) == at(model, "/metadata/generation");
+  if (!nodes_ || has_plan) return false;
+  const auto all = nodes_->list();
+  const std::string resource = k8s::string_at(model, "/spec/devices/resource");
+  return std::ranges::any_of(all, [&](const auto& node) { return device_labels(*node, resource).shared_by > 1; });
+}
+
+/// Returns what the pods of all ParallelModels but one hold; see Snapshot.
+std::map<std::string, std::map<std::string, std::vector<int64_t>>> Reconciler::memory_held(const k8s::Key& but) const {
+  std::map<std::string, std::map<std::string, std::vector<int64_t>>> held;
+  for (const auto& pod : pods_.with(index::devices, index::yes)) {
+    const k8s::Key key{k8s::key_of(*pod).ns, k8s::label_of(*pod, label::name)};
+    if (key == but) continue;
+    const auto model = models_.get(key);
+    const int64_t memory = model ? base::quantity_of(at(*model, "/spec/devices/memory")).value_or(0) : 0;
+    for (const auto& [resource, quantity] : at(*pod, "/spec/containers/0/resources/limits").items()) {
+      auto& here = held[k8s::string_at(*pod, "/spec/nodeName")][resource];
+      here.insert(here.end(), std::clamp<int64_t>(base::quantity_of(quantity).value_or(0), 0, 1024), memory);
+    }
+  }
+  return held;
+}
+
 Snapshot Reconciler::snapshot(const k8s::Key& key) {
   Snapshot out{.now = clock_.wall()};
   out.model = models_.get(key);
@@ -106,6 +134,7 @@ Snapshot Reconciler::snapshot(const k8s::Key& key) {
   for (const std::string& name : canary_names(*out.model)) out.canaries[name] = models_.get({key.ns, name});
   const bool counts =
       !at(*out.model, "/spec/devices/resource").is_null() || k8s::string_at(*out.model, "/spec/devices/type") != "CPU";
+  if (counts && shares_devices(*out.model)) out.memory_held = memory_held(key);
   if (counts && waits_for_node(out.pods))
     out.devices_used = devices_used();  // it scans all pods with devices, and only the message "free 2 of 4" needs it
   poll_pods(out);

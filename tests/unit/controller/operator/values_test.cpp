@@ -279,6 +279,36 @@ TEST_F(HardwareOf, AProductOfTheTableNeedsNoLabelOfItsMemory) {
   EXPECT_EQ(std::get<Refusal>(of({{"count", 2}})).reason, Reason::DeviceMemoryUnknown);
 }
 
+TEST_F(HardwareOf, ADeviceThatPodsShareCountsWithItsShare) {
+  snapshot.nodes->clear();
+  const Json sharing{{"nvidia.com/gpu.replicas", "4"}, {"nvidia.com/gpu.product", "Tesla-T4-SHARED"}};
+  add("a", sharing, {{"nvidia.com/gpu", "4"}});
+  const Hardware known = std::get<Hardware>(of({{"count", 1}}));
+  EXPECT_EQ(known.memory_source, "product table, shared by 4 pods");
+  EXPECT_EQ(known.product, "Tesla-T4");
+  Json labelled = sharing;
+  labelled["nvidia.com/gpu.memory"] = "16384";
+  snapshot.nodes->clear();
+  add("a", labelled, {{"nvidia.com/gpu", "4"}});
+  const Hardware hardware = std::get<Hardware>(of({{"count", 1}}));
+  EXPECT_EQ(hardware.device_memory, int64_t{4} << 30);
+  EXPECT_EQ(hardware.memory_source, "node label, shared by 4 pods");
+  EXPECT_EQ(std::get<Refusal>(of({{"count", 2}})).reason, Reason::DoesNotFit) << "both ranks may get one device";
+}
+
+TEST_F(HardwareOf, WhatOthersHoldOfASharedDeviceIsCounted) {
+  snapshot.nodes->clear();
+  add("a", {{"nvidia.com/gpu.replicas", "4"}, {"nvidia.com/gpu.memory", "16384"}}, {{"nvidia.com/gpu", "4"}});
+  EXPECT_TRUE(std::holds_alternative<Hardware>(of({{"count", 1}, {"memory", "16Gi"}})));
+  snapshot.memory_held["a"]["nvidia.com/gpu"] = {int64_t{10} << 30, 0};  // the second one has a share of 4Gi
+  EXPECT_TRUE(std::holds_alternative<Hardware>(of({{"count", 1}, {"memory", "2Gi"}})));
+  const auto refusal = std::get<Refusal>(of({{"count", 1}, {"memory", "3Gi"}}));
+  EXPECT_EQ(refusal.reason, Reason::DoesNotFit);
+  EXPECT_THAT(refusal.message, HasSubstr("leave 2 GiB of 16 GiB of a shared device on a"));
+  EXPECT_TRUE(std::holds_alternative<Refusal>(of({{"count", 1}, {"memory", "2Gi"}}, {{"replicas", 2}})))
+      << "the second replica gets the same device";
+}
+
 TEST_F(HardwareOf, LabelsThatAreNoNumbersAreNotRead) {
   for (const char* text : {"", "fast", "-3", "1e9", "1.", ".5", "1.2.3", "0", "nan", "99999999999999999999"}) {
     snapshot.nodes->clear();
