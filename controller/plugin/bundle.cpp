@@ -5,6 +5,7 @@
 
 #include "controller/core/object.h"
 #include "controller/operator/api/object_text.h"
+#include "controller/operator/children/optional_children.h"
 #include "controller/plugin/live_status.h"
 #include "controller/plugin/model_report.h"
 
@@ -61,6 +62,11 @@ int write_bundle(const Kubectl& kubectl, const std::string& model, const std::fi
   for (const auto& [pod, status] : live) bundle.write("status-" + pod + ".json", status.dump(2) + "\n");
   for (const char* kind : {"configmaps", "services", "persistentvolumeclaims", "poddisruptionbudgets"})
     bundle.add(std::string(kind) + ".json", {"get", kind, "-l", children, "-o", "json"});
+  for (const op::OptionalChild& child : op::optional_children()) {
+    if (!op::bool_at(object, "/status/" + std::string(child.status))) continue;
+    const std::string kind = child.resource.plural + "." + child.resource.group;
+    bundle.add(child.resource.plural + ".json", {"get", kind, model, "-o", "json"});
+  }
   bundle.add("events.txt", {"get", "events", "--sort-by=.metadata.creationTimestamp"});
   bundle.add("nodes.json", {"get", "nodes", "-o", "json"});
   bundle.add("version.txt", {"version"});

@@ -91,7 +91,7 @@ def models(tmp_path_factory) -> Path:
 
 CHART_VALUES = [
     "--set",
-    "gatewayApi.enabled=true",
+    "gatewayApi.enabled=true,networkPolicies.enabled=true",
     "--set",
     "image.repository=localhost/parallelmodel-controller,image.tag=test",
     "--set",
@@ -144,7 +144,10 @@ def images(tmp_path_factory) -> list[Path]:
 
 @pytest.fixture(scope="session")
 def world(images, models):
-    with Cluster.up("e2e", nodes=2, fake_gpus=[4, 0], images=images, audit=True, fast_failure=True) as cluster:
+    settings = {"KCM_FLAGS": "--horizontal-pod-autoscaler-sync-period=2s"}  # Kubernetes: 15 s
+    with Cluster.up(
+        "e2e", nodes=2, fake_gpus=[4, 0], images=images, audit=True, fast_failure=True, environment=settings
+    ) as cluster:
         if cluster.keep:
             start_over(cluster)
         install(cluster, volume(models))
