@@ -4,24 +4,27 @@ Traefik HTTPRoutes; the picker is that of the inference extension of the Gateway
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from cluster import extra, extra_source, is_built, tools_image
+from workloads import account, account_binding, workload
 from world import MODELS, World
 
 NAMESPACE = "gateways"
 IMAGE = "localhost/gateways:test"
 PROGRAMS = ("kthena", "traefik", "epp")
 PORTS = {"kthena": 8081, "traefik": 8082, "picker": 9002}  # 8080 is the port of Kthena without a Gateway
+PICKER_METRICS = 9090
 HOST = "chat.example.com"
 
 
-def missing() -> list[str]:
+def missing(programs: Sequence[str] = PROGRAMS) -> list[str]:
     """The programs that this machine has not built yet."""
-    return [name for name in PROGRAMS if not is_built(name)]
+    return [name for name in programs if not is_built(name)]
 
 
 def definitions() -> list[Path]:
@@ -41,61 +44,6 @@ scheduler:
     Filter: {enabled: [least-request], disabled: []}
     Score: {enabled: [{name: least-request, weight: 1}]}
 """
-
-
-def workload(name: str, namespace: str, program: Path, *arguments: str) -> list[dict[str, Any]]:
-    """A pod of the program behind a Service with its port, with the ConfigMap `name` as /etc/config."""
-    labels, port = {"app": name}, PORTS[name]
-    container = {
-        "name": name,
-        "image": IMAGE,
-        "imagePullPolicy": "Never",
-        "command": [f"/usr/bin/{program.name}"],
-        "args": list(arguments),
-        "env": [{"name": "POD_NAMESPACE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}}],
-        "ports": [{"containerPort": port}],
-        "readinessProbe": {"tcpSocket": {"port": port}, "periodSeconds": 1},
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "capabilities": {"drop": ["ALL"]},
-            "runAsNonRoot": True,
-            "runAsUser": 65532,
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
-        "volumeMounts": [{"name": "config", "mountPath": "/etc/config"}],
-    }
-    volumes = [{"name": "config", "configMap": {"name": name, "optional": True}}]
-    pod = {"serviceAccountName": "gateways", "containers": [container], "volumes": volumes}
-    template = {"metadata": {"labels": labels}, "spec": pod}
-    at = {"name": name, "namespace": namespace}
-    return [
-        {
-            "apiVersion": "apps/v1",
-            "kind": "Deployment",
-            "metadata": at,
-            "spec": {"replicas": 1, "selector": {"matchLabels": labels}, "template": template},
-        },
-        {
-            "apiVersion": "v1",
-            "kind": "Service",
-            "metadata": at,
-            "spec": {"selector": labels, "ports": [{"port": port}]},
-        },
-    ]
-
-
-def account(namespace: str) -> list[dict[str, Any]]:
-    """A ServiceAccount that may do everything: what these programs may do is not tested here."""
-    return [
-        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "gateways", "namespace": namespace}},
-        {
-            "apiVersion": "rbac.authorization.k8s.io/v1",
-            "kind": "ClusterRoleBinding",
-            "metadata": {"name": f"gateways-{namespace}"},
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
-            "subjects": [{"kind": "ServiceAccount", "name": "gateways", "namespace": namespace}],
-        },
-    ]
 
 
 def gateway(name: str, class_name: str) -> dict[str, Any]:
@@ -135,32 +83,64 @@ def model_server(name: str) -> dict[str, Any]:
     }
 
 
-def picker(program: Path, pool: str) -> list[dict[str, Any]]:
-    """The endpoint picker of a pool, with its defaults but for TLS."""
+def picker(program: Path, pool: str, *arguments: str) -> list[dict[str, Any]]:
+    """The endpoint picker of a pool, with its defaults but for TLS and these arguments."""
     return [
         *account(MODELS),
         *workload(
             "picker",
-            MODELS,
-            program,
-            f"--pool-name={pool}",
-            f"--pool-namespace={MODELS}",
-            "--grpc-port=9002",
-            "--secure-serving=false",
-            "--metrics-endpoint-auth=false",
-            "--v=2",
+            namespace=MODELS,
+            image=IMAGE,
+            program=program,
+            arguments=[
+                f"--pool-name={pool}",
+                f"--pool-namespace={MODELS}",
+                f"--grpc-port={PORTS['picker']}",
+                f"--metrics-port={PICKER_METRICS}",
+                "--secure-serving=false",
+                "--metrics-endpoint-auth=false",
+                "--v=2",
+                *arguments,
+            ],
+            ports=[PORTS["picker"], PICKER_METRICS],
         ),
     ]
 
 
 @contextmanager
-def running(world: World, folder: Path, pool: str) -> Iterator[None]:
-    """Installs CRDs, gateways and the picker of the pool, and removes them afterwards."""
-    programs = {name: extra(name) for name in PROGRAMS}
-    world.cluster.load(tools_image(folder / "gateways.tar", map(str, programs.values()), IMAGE))
+def defined(world: World) -> Iterator[None]:
+    """Installs the CRDs, and removes them afterwards."""
     files = [argument for file in definitions() for argument in ("-f", str(file))]
     world.cluster.kubectl("apply", "--server-side", *files)
-    world.cluster.kubectl("wait", "--for=condition=Established", "--timeout=60s", *files)
+    try:
+        world.cluster.kubectl("wait", "--for=condition=Established", "--timeout=60s", *files)
+        yield
+    finally:
+        world.cluster.kubectl("delete", "--wait=true", *files)
+
+
+@contextmanager
+def picking(world: World, pool: str, *arguments: str) -> Iterator[None]:
+    """Runs the endpoint picker of the pool from the image, and removes it afterwards."""
+    world.cluster.apply(picker(extra("epp"), pool, *arguments))
+    try:
+        yield
+    finally:
+        world.cluster.kubectl("delete", "deployment,service", "-n", MODELS, "picker", "--ignore-not-found")
+        world.cluster.kubectl("delete", "clusterrolebinding", account_binding(MODELS))
+
+
+def load(world: World, folder: Path, programs: Sequence[str] = PROGRAMS) -> dict[str, Path]:
+    """Brings the image with the programs to the nodes, and returns their paths on this machine."""
+    paths = {name: extra(name) for name in programs}
+    world.cluster.load(tools_image(folder / "gateways.tar", map(str, paths.values()), IMAGE))
+    return paths
+
+
+@contextmanager
+def running(world: World, folder: Path, pool: str) -> Iterator[None]:
+    """Installs CRDs, gateways and the picker of the pool, and removes them afterwards."""
+    programs = load(world, folder)
     objects = [
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}},
         *account(NAMESPACE),
@@ -180,32 +160,38 @@ def running(world: World, folder: Path, pool: str) -> Iterator[None]:
         gateway("traefik", "traefik"),
         *workload(
             "kthena",
-            NAMESPACE,
-            programs["kthena"],
-            "--port=8080",
-            "--enable-webhook=false",
-            "--enable-gateway-api",
-            "--enable-gateway-api-inference-extension",
+            namespace=NAMESPACE,
+            image=IMAGE,
+            program=programs["kthena"],
+            arguments=[
+                "--port=8080",
+                "--enable-webhook=false",
+                "--enable-gateway-api",
+                "--enable-gateway-api-inference-extension",
+            ],
+            ports=[PORTS["kthena"]],
         ),
         *workload(
             "traefik",
-            NAMESPACE,
-            programs["traefik"],
-            f"--entrypoints.web.address=:{PORTS['traefik']}",
-            "--providers.kubernetesgateway",
-            "--providers.providersthrottleduration=100ms",
-            "--global.checknewversion=false",
+            namespace=NAMESPACE,
+            image=IMAGE,
+            program=programs["traefik"],
+            arguments=[
+                f"--entrypoints.web.address=:{PORTS['traefik']}",
+                "--providers.kubernetesgateway",
+                "--providers.providersthrottleduration=100ms",
+                "--global.checknewversion=false",
+            ],
+            ports=[PORTS["traefik"]],
         ),
     ]
-    world.cluster.apply(objects)
-    world.cluster.apply(picker(programs["epp"], pool))
-    try:
-        yield
-    finally:
-        world.cluster.kubectl("delete", "deployment,service", "-n", MODELS, "picker", "--ignore-not-found")
-        world.cluster.kubectl("delete", "namespace", NAMESPACE, "--wait=true")
-        world.cluster.kubectl("delete", "clusterrolebinding", f"gateways-{NAMESPACE}", f"gateways-{MODELS}")
-        world.cluster.kubectl("delete", "--wait=true", *files)
+    with defined(world), picking(world, pool):
+        world.cluster.apply(objects)
+        try:
+            yield
+        finally:
+            world.cluster.kubectl("delete", "namespace", NAMESPACE, "--wait=true")
+            world.cluster.kubectl("delete", "clusterrolebinding", account_binding(NAMESPACE))
 
 
 def ready(world: World, name: str, namespace: str = NAMESPACE) -> str:
@@ -213,3 +199,29 @@ def ready(world: World, name: str, namespace: str = NAMESPACE) -> str:
     world.cluster.kubectl("rollout", "status", f"deployment/{name}", "-n", namespace, "--timeout=90s")
     address = world.cluster.get("service", name, namespace)["spec"]["clusterIP"]
     return f"http://{address}:{PORTS[name]}"
+
+
+def pick(address: str, body: dict[str, Any], timeout: float = 20) -> str:
+    """Asks the endpoint picker, as a gateway does, for the replica of a request; returns IP:PORT."""
+    import grpc
+    from envoy.config.core.v3 import base_pb2
+    from envoy.service.ext_proc.v3 import external_processor_pb2 as messages
+    from envoy.service.ext_proc.v3 import external_processor_pb2_grpc as services
+
+    headers = {":method": "POST", ":path": "/v1/completions", "content-type": "application/json", "x-request-id": "1"}
+    values = [base_pb2.HeaderValue(key=key, raw_value=value.encode()) for key, value in headers.items()]
+    parts = [
+        messages.ProcessingRequest(
+            request_headers=messages.HttpHeaders(headers=base_pb2.HeaderMap(headers=values), end_of_stream=False)
+        ),
+        messages.ProcessingRequest(
+            request_body=messages.HttpBody(body=json.dumps(body).encode(), end_of_stream=True)
+        ),
+    ]
+    with grpc.insecure_channel(address) as channel:
+        for reply in services.ExternalProcessorStub(channel).Process(iter(parts), timeout=timeout):
+            for answer in (reply.request_headers, reply.request_body):
+                for option in answer.response.header_mutation.set_headers:
+                    if option.header.key == "x-gateway-destination-endpoint":
+                        return option.header.raw_value.decode()
+    raise AssertionError("the picker names no endpoint")

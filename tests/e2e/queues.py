@@ -68,18 +68,6 @@ def workloads(world: World) -> list[str]:
     return [one["metadata"]["name"] for one in world.cluster.list("workloads.kueue.x-k8s.io", MODELS)]
 
 
-def take_certificates(world: World) -> None:
-    """Kueue fills the Secret of its certificates when it starts. The kubelet sees that within a minute, or when the pod
-    changes."""
-
-    def written() -> bool:
-        secrets = world.cluster.list("secrets", NAMESPACE)
-        return any("ca.crt" in one.get("data", {}) for one in secrets)
-
-    world.cluster.wait_for(written, 60, "Kueue has written its certificates")
-    world.cluster.kubectl("annotate", "pods", "-n", NAMESPACE, "--all", "tests/certificates=written")
-
-
 @contextmanager
 def running(world: World, folder: Path, cpu: str) -> Iterator[None]:
     """Installs Kueue with a queue, and removes both afterwards."""
@@ -110,7 +98,7 @@ def running(world: World, folder: Path, cpu: str) -> Iterator[None]:
         json.dumps(patch),
     )
     try:
-        take_certificates(world)
+        world.take_certificates(NAMESPACE)
         world.cluster.kubectl(
             "rollout", "status", "deployment/kueue-controller-manager", "-n", NAMESPACE, "--timeout=120s"
         )

@@ -10,7 +10,7 @@ import time
 
 import gateways
 import pytest
-from gateways import HOST, NAMESPACE, ready
+from gateways import HOST, NAMESPACE, pick, ready
 from test_life import Load
 from world import MODELS, fetch, parse_metrics
 
@@ -139,36 +139,11 @@ def test_no_request_fails_through_a_pool_while_replicas_change(world):
     )
 
 
-def pick(address: str) -> str:
-    """Asks the endpoint picker, as a gateway does, for the replica of a request; returns IP:PORT."""
-    import grpc
-    from envoy.config.core.v3 import base_pb2
-    from envoy.service.ext_proc.v3 import external_processor_pb2 as messages
-    from envoy.service.ext_proc.v3 import external_processor_pb2_grpc as services
-
-    body = json.dumps(BODY).encode()
-    headers = {":method": "POST", ":path": "/v1/completions", "content-type": "application/json", "x-request-id": "1"}
-    values = [base_pb2.HeaderValue(key=key, raw_value=value.encode()) for key, value in headers.items()]
-    parts = [
-        messages.ProcessingRequest(
-            request_headers=messages.HttpHeaders(headers=base_pb2.HeaderMap(headers=values), end_of_stream=False)
-        ),
-        messages.ProcessingRequest(request_body=messages.HttpBody(body=body, end_of_stream=True)),
-    ]
-    with grpc.insecure_channel(address) as channel:
-        for reply in services.ExternalProcessorStub(channel).Process(iter(parts), timeout=20):
-            for answer in (reply.request_headers, reply.request_body):
-                for option in answer.response.header_mutation.set_headers:
-                    if option.header.key == "x-gateway-destination-endpoint":
-                        return option.header.raw_value.decode()
-    raise AssertionError("the picker names no endpoint")
-
-
 def test_an_endpoint_picker_reads_the_queues_of_replicas(world):
     edit(world, "chat", {"router": {"inferencePool": {"endpointPicker": {"name": "picker"}}}})
     address = ready(world, "picker", MODELS).removeprefix("http://")
     first, second = sorted(pod["status"]["podIP"] for pod in world.pods("chat"))
-    picked = world.cluster.wait_for(lambda: {world.inside(pick, address) for _ in range(20)}, 30, "the picker answers")
+    picked = world.cluster.wait_for(lambda: {world.inside(pick, address, BODY) for _ in range(20)}, 30, "the picker answers")
     assert picked <= {f"{first}:8000", f"{second}:8000"}
     for busy, idle in ((first, second), (second, first)):
         stop = threading.Event()
@@ -181,11 +156,11 @@ def test_an_endpoint_picker_reads_the_queues_of_replicas(world):
         clients = [world.inside.start(fill) for _ in range(12)]
         try:
             world.cluster.wait_for(
-                lambda: [world.inside(pick, address) for _ in range(10)] == [f"{idle}:8000"] * 10,  # noqa: B023
+                lambda: [world.inside(pick, address, BODY) for _ in range(10)] == [f"{idle}:8000"] * 10,  # noqa: B023
                 30,
                 "the picker avoids the replica with the queue",
             )
-            picks = [world.inside(pick, address) for _ in range(50)]
+            picks = [world.inside(pick, address, BODY) for _ in range(50)]
         finally:
             stop.set()
             for client in clients:

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Replicas under load, node failures, missing capacity, names of maximum length and deletions at any time."""
+"""Replicas under load, node failures, missing capacity, names of maximum length and deletions at any time.
+PM_DRAINS=8 drains the node of an only replica that often."""
 
+import os
 import threading
 import time
 
@@ -12,6 +14,7 @@ from world import MODELS, SYSTEM, fetch
 
 PROMPT = "Once upon a time"
 LONGEST = 40  # characters of a name
+DRAINS = int(os.environ.get("PM_DRAINS", 2))
 
 
 class Load:
@@ -142,7 +145,7 @@ def test_the_only_replica_leaves_drained_nodes_without_a_failed_request_and_spen
     world.wait_ready(name)
     load = Load(world, name, clients=2)
     load.until(20)
-    for drains in range(2):
+    for drains in range(DRAINS):
         node = world.pod(name)["spec"]["nodeName"]
         try:
             drain(world, name, node)
@@ -153,7 +156,7 @@ def test_the_only_replica_leaves_drained_nodes_without_a_failed_request_and_spen
         status = world.pm(name)["status"]
         [replica] = status["replicaStatuses"]
         assert replica["ready"] and replica["restarts"] == 0 and "lastFailure" not in status, (drains, status)
-    load.stop()
+    print(f"\n{load.stop()} requests through {DRAINS} drains, none failed")
     body = {"model": "also", "prompt": PROMPT, "max_tokens": 2}
     answer = world.inside(fetch, "POST", world.url(name) + "/v1/completions", json=body)
     assert answer.status_code == 200 and answer.json()["model"] == name, answer.text

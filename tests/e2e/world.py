@@ -290,6 +290,17 @@ class World:
                     raise
             time.sleep(0.2)
 
+    def take_certificates(self, namespace: str) -> None:
+        """Lets the pods of a program see the Secret that it fills with certificates when it starts: kubelets look within
+        a minute, or when a pod changes."""
+
+        def written() -> bool:
+            secrets = self.cluster.list("secrets", namespace)
+            return any("ca.crt" in (one.get("data") or {}) for one in secrets)
+
+        self.cluster.wait_for(written, 60, f"certificates in {namespace}")
+        self.cluster.kubectl("annotate", "pods", "-n", namespace, "--all", "tests/certificates=written")
+
     # --- audit --------------------------------------------------------------------------------------------------------
     def controller_requests(self, *verbs: str) -> list[dict[str, Any]]:
         """Returns the requests of the controller, oldest first; with `verbs` only those."""

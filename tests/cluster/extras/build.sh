@@ -7,7 +7,9 @@
 #                        measure beside ours), oldest (the API server of the oldest Kubernetes that is supported),
 #                        kthena (a gateway that reads InferencePools), epp (the endpoint picker of InferencePools),
 #                        traefik (a gateway that reads HTTPRoutes), kueue (queues with quotas), containerd and
-#                        containerd-shim (a runtime with image volumes)
+#                        containerd-shim (a runtime with image volumes), keda and keda-adapter (autoscaling by any
+#                        metric, and what hands its metrics to the HPA), prometheus-adapter (hands those of pods to it),
+#                        certmanager (certificates), externalsecrets (only its CRDs, by --source)
 #   build.sh --built NAME             its path if it is built, else exit status 3
 #   build.sh --source NAME [MODULE]   the folder of the source of its module, or of one that it depends on
 # A cold build on two otherwise idle cores takes 1 min for crane and kubescore, 2 to 3 min each for kwok, kubelinter,
@@ -25,11 +27,15 @@ declare -A package=(
   [epp]=sigs.k8s.io/gateway-api-inference-extension/cmd/epp
   [containerd]=github.com/containerd/containerd/v2/cmd/containerd
   [containerd-shim]=github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2
+  [keda]=github.com/kedacore/keda/v2/cmd/operator
+  [keda-adapter]=github.com/kedacore/keda/v2/cmd/adapter
+  [prometheus-adapter]=sigs.k8s.io/prometheus-adapter/cmd/adapter
+  [certmanager]=.
   [kueue]=sigs.k8s.io/kueue/cmd/kueue
   [traefik]=github.com/traefik/traefik/v3/cmd/traefik
   [oldest]=k8s.io/kubernetes/cmd/kube-apiserver)
 
-usage() { sed -n '2,12s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+usage() { sed -n '2,14s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 
 flags_of() { # what the program says of its version, where that matters
   [ "$1" = oldest ] || return 0
@@ -44,7 +50,9 @@ flags_of() { # what the program says of its version, where that matters
   done
 }
 
-module_of() { echo "${1%-shim}"; } # the folder with the go.mod of a program
+module_of() { # the folder with the go.mod of a program, which some share: containerd-shim, keda-adapter
+  if [ -d "$here/$1" ]; then echo "$1"; else echo "${1%-*}"; fi
+}
 
 run_go() {
   (cd "$here/$(module_of "$1")" && CGO_ENABLED=0 GOTOOLCHAIN=local GOWORK=off \
@@ -63,7 +71,7 @@ built=
 [ "$1" != --built ] || { built=yes; shift; }
 name=${1:-}
 [ -n "${package[$name]:-}" ] || usage
-out=$PM_CACHE/extras/$name-$(cat "$here/$(module_of "$name")"/go.{mod,sum} | sha256sum | cut -c 1-12)
+out=$PM_CACHE/extras/$name-$(cat "$here/$(module_of "$name")"/* | sha256sum | cut -c 1-12)
 if [ -n "$built" ]; then [ -x "$out" ] || exit 3; echo "$out"; exit; fi
 mkdir -p "$PM_CACHE/extras"
 exec 9> "$out.lock"

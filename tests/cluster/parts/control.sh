@@ -35,7 +35,7 @@ run_control() {
   while :; do wait -n || sleep 1; done
 }
 
-start_storage() { # etcd and the api server
+start_storage() { # etcd and the api server, which hands requests on to API servers that are registered with it
   local audit=()
   [ "$AUDIT" = 0 ] || audit=(--audit-policy-file "$here/parts/audit.yaml" --audit-log-path log/audit.log)
   start etcd "$bin/etcd" --data-dir etcd --unsafe-no-fsync --log-level warn \
@@ -54,6 +54,10 @@ start_storage() { # etcd and the api server
     --service-cluster-ip-range 10.96.0.0/16 --kubelet-preferred-address-types InternalIP \
     --kubelet-client-certificate pki/apiclient.crt --kubelet-client-key pki/apiclient.key \
     --kubelet-certificate-authority pki/ca.crt \
+    --requestheader-client-ca-file pki/ca.crt --requestheader-allowed-names front-proxy-client \
+    --requestheader-username-headers X-Remote-User --requestheader-group-headers X-Remote-Group \
+    --requestheader-extra-headers-prefix X-Remote-Extra- \
+    --proxy-client-cert-file pki/aggregator.crt --proxy-client-key-file pki/aggregator.key \
     "${audit[@]}" $APISERVER_FLAGS
 }
 

@@ -20,6 +20,7 @@ certificates() {
   issue proxy /CN=system:kube-proxy
   issue dns /CN=system:kube-dns
   issue apiclient /CN=kube-apiserver-kubelet-client
+  issue aggregator /CN=front-proxy-client
   for n in $(nodes); do
     issue "node$n" "/O=system:nodes/CN=system:node:node$n" "DNS:node$n,IP:$(node_address "$n")"
     users="$users node$n"
