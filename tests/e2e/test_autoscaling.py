@@ -71,10 +71,12 @@ def installed(world, tmp_path_factory):
 
 
 class Requests:
-    """An open load: requests begin at a rate, however long they take."""
+    """A load whose requests begin at a rate, however long they take, while not too many wait for their answers."""
+
+    MOST = 28
 
     def __init__(self, world, url: str, per_second: float, tokens: int) -> None:
-        self._stop, self._running = threading.Event(), []
+        self._stop, self._begun = threading.Event(), []
 
         def one() -> int:
             body = BODY | {"max_tokens": tokens, "ignore_eos": True}
@@ -82,7 +84,8 @@ class Requests:
 
         def begin() -> None:
             while not self._stop.wait(1 / per_second):
-                self._running.append(world.inside.start(one))
+                if sum(not request.done() for request in self._begun[-200:]) < self.MOST:
+                    self._begun.append(world.inside.start(one))
 
         self._clock = threading.Thread(target=begin)
         self._clock.start()
@@ -91,7 +94,7 @@ class Requests:
         """Begins no more requests, and returns the status of each."""
         self._stop.set()
         self._clock.join()
-        return [one.result(180) for one in self._running]
+        return [request.result(180) for request in self._begun]
 
 
 def replicas(world) -> int:
@@ -114,7 +117,7 @@ def scale_by_load(world, autoscaler: list[dict], most: int) -> None:
     """Under load, of which a replica can run two sequences at a time, the model gets `most` replicas, and one
     afterwards. The autoscaler is removed then."""
     world.cluster.apply(autoscaler)
-    load = Requests(world, world.url(NAME), per_second=6, tokens=200)
+    load = Requests(world, world.url(NAME), per_second=40, tokens=200)
     try:
         up = wait_replicas(world, most, "replicas under load")
     finally:

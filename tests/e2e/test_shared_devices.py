@@ -35,12 +35,11 @@ def test_two_models_serve_within_their_caps_and_a_third_waits_for_one_to_go(worl
             assert world.pod(name)["spec"]["nodeName"] == shared
             assert world.complete(name, "Once upon a time")
             (rank,) = world.get(world.url(name) + "/memory").json()["ranks"]
-            predicted = sum(value for value in rank["predicted"].values() if isinstance(value, int))
-            assert predicted <= cap, json.dumps(rank)
+            assert max(rank["predicted"]["total"], rank["measured"]["total"]) <= cap, json.dumps(rank)
         apply(world, "third", "512Mi")
         world.wait_condition("third", "Planned", "False", "DoesNotFit")
         message = world.condition("third", "Planned")["message"]
-        assert "leave 256 MiB of 2 GiB of a shared device on node0" in message, message
+        assert "leave 256.0 MiB of 2.0 GiB of a shared device on node0" in message, message
         world.delete("large")
         world.wait_ready("third")  # within half a minute, without a change to it
     finally:

@@ -87,8 +87,8 @@ TEST(RefuseShares, ARankThatFitsBesideTheOthersIsNotRefused) {
 
 TEST(RefuseShares, TheRefusalNamesWhatIsLeftAndWhere) {
   const std::string why = refuse_shares({offer(1, {70 * gib}), offer(1, {60 * gib})}, 1, 21 * gib);
-  EXPECT_THAT(why, HasSubstr("a rank uses 21 GiB"));
-  EXPECT_THAT(why, HasSubstr("leave 20 GiB of 80 GiB of a shared device on a"));
+  EXPECT_THAT(why, HasSubstr("a rank uses 21.0 GiB"));
+  EXPECT_THAT(why, HasSubstr("leave 20.0 GiB of 80.0 GiB of a shared device on a"));
 }
 
 TEST(RefuseShares, RanksOfOnePodAreRefusedWhereADeviceIsShared) {

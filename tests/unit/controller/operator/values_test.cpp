@@ -304,7 +304,7 @@ TEST_F(HardwareOf, WhatOthersHoldOfASharedDeviceIsCounted) {
   EXPECT_TRUE(std::holds_alternative<Hardware>(of({{"count", 1}, {"memory", "2Gi"}})));
   const auto refusal = std::get<Refusal>(of({{"count", 1}, {"memory", "3Gi"}}));
   EXPECT_EQ(refusal.reason, Reason::DoesNotFit);
-  EXPECT_THAT(refusal.message, HasSubstr("leave 2 GiB of 16 GiB of a shared device on a"));
+  EXPECT_THAT(refusal.message, HasSubstr("leave 2.0 GiB of 16.0 GiB of a shared device on a"));
   EXPECT_TRUE(std::holds_alternative<Refusal>(of({{"count", 1}, {"memory", "2Gi"}}, {{"replicas", 2}})))
       << "the second replica gets the same device";
 }
