@@ -30,7 +30,7 @@ void copy_sampling(Fields& fields, ordered_json& chat) {
   };
   for (const engine::Parameter& parameter : engine::generation_parameters())
     if (is_copied(parameter)) copy(parameter.name_in(engine::Dialect::OpenAi));
-  for (const char* name : {"bad_words", "bad_words_ids", "model"}) copy(name);
+  for (const char* name : {"bad_words", "bad_words_ids", "logit_bias", "model"}) copy(name);
 }
 
 }  // namespace pm::server
