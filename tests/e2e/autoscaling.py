@@ -5,6 +5,9 @@ server of the metrics of pods."""
 
 from __future__ import annotations
 
+import json
+import subprocess
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,17 +27,8 @@ MONITORING_IMAGE = "localhost/monitoring:test"
 ADAPTER = "prometheus-adapter"
 CUSTOM_METRICS = "v1beta1.custom.metrics.k8s.io"
 VALUES = Path(__file__).resolve().parents[2] / "examples" / "prometheus-adapter" / "values.yaml"
-PROMETHEUS = """
-global: {scrape_interval: 1s, scrape_timeout: 1s}
-scrape_configs:
-- job_name: models
-  kubernetes_sd_configs:
-  - {role: pod, namespaces: {names: [%s]}}
-  relabel_configs:
-  - {source_labels: [__meta_kubernetes_pod_container_port_name], regex: http, action: keep}
-  - {source_labels: [__meta_kubernetes_namespace], target_label: namespace}
-  - {source_labels: [__meta_kubernetes_pod_name], target_label: pod}
-"""
+CONTROL = "10.99.0.1"  # where pods reach processes of the tests
+PROMETHEUS_PORT = 9098
 
 
 def missing() -> list[str]:
@@ -87,23 +81,63 @@ def keda(world: World, folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def prometheus_adapter(world: World, folder: Path) -> Iterator[None]:
-    """Installs a Prometheus that scrapes the API port of replicas, and the adapter with the rules of the example."""
-    prometheus, adapter = Path("/usr/bin/prometheus"), extra(ADAPTER)
-    archive = tools_image(folder / "monitoring.tar", [str(prometheus), str(adapter)], MONITORING_IMAGE)
-    world.cluster.load(archive)
+def prometheus(world: World, folder: Path, model: str) -> Iterator[str]:
+    """Runs Debian's Prometheus, and returns its URL. It cannot ask Kubernetes for pods, so a thread writes down those of
+    the model."""
+    (folder / "prometheus.yml").write_text(
+        "global: {scrape_interval: 1s, scrape_timeout: 1s}\n"
+        "scrape_configs:\n"
+        f"- {{job_name: models, file_sd_configs: [{{files: [{folder}/pods.json], refresh_interval: 2s}}]}}\n"
+    )
+    stop = threading.Event()
+
+    def write_pods() -> None:
+        while True:
+            targets = [
+                {
+                    "targets": [f"{pod['status']['podIP']}:8000"],
+                    "labels": {"namespace": MODELS, "pod": pod["metadata"]["name"]},
+                }
+                for pod in world.pods(model)
+                if "podIP" in pod["status"]
+            ]
+            (folder / "pods.new").write_text(json.dumps(targets))
+            (folder / "pods.new").rename(folder / "pods.json")
+            if stop.wait(2):
+                return
+
+    writer = threading.Thread(target=write_pods)
+    writer.start()
+    log = (folder / "prometheus.log").open("w")
+    command = world.cluster.command(
+        "prometheus",
+        f"--config.file={folder}/prometheus.yml",
+        f"--storage.tsdb.path={folder}/data",
+        f"--web.listen-address={CONTROL}:{PROMETHEUS_PORT}",
+    )
+    process = subprocess.Popen(command, stdout=log, stderr=log)
+    try:
+        yield f"http://{CONTROL}:{PROMETHEUS_PORT}"
+    finally:
+        stop.set()
+        writer.join()
+        process.terminate()
+        process.wait(30)
+        log.close()
+
+
+@contextmanager
+def prometheus_adapter(world: World, folder: Path, prometheus_url: str) -> Iterator[None]:
+    """Installs the adapter with the rules of the example."""
+    adapter = extra(ADAPTER)
+    world.cluster.load(tools_image(folder / "monitoring.tar", [str(adapter)], MONITORING_IMAGE))
     rules = yaml.safe_load(VALUES.read_text())["rules"]["custom"]
-    files = {"prometheus": PROMETHEUS % MODELS, ADAPTER: yaml.safe_dump({"rules": rules})}
-    maps = [
-        {
-            "apiVersion": "v1",
-            "kind": "ConfigMap",
-            "metadata": {"name": name, "namespace": MONITORING},
-            "data": {"config.yaml": text},
-        }
-        for name, text in files.items()
-    ]
-    at = {"namespace": MONITORING, "image": MONITORING_IMAGE}
+    config = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": ADAPTER, "namespace": MONITORING},
+        "data": {"config.yaml": yaml.safe_dump({"rules": rules})},
+    }
     api = {
         "apiVersion": "apiregistration.k8s.io/v1",
         "kind": "APIService",
@@ -117,33 +151,22 @@ def prometheus_adapter(world: World, folder: Path) -> Iterator[None]:
             "service": {"name": ADAPTER, "namespace": MONITORING, "port": 6443},
         },
     }
-    world.cluster.apply([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": MONITORING}}, *maps])
-    world.cluster.apply(
-        [
-            *account(MONITORING),
-            *workload(
-                "prometheus",
-                program=prometheus,
-                arguments=["--config.file=/etc/config/config.yaml", "--storage.tsdb.path=/tmp"],
-                ports=[9090],
-                **at,
-            ),
-            *workload(
-                ADAPTER,
-                program=adapter,
-                arguments=[
-                    "--config=/etc/config/config.yaml",
-                    "--cert-dir=/tmp",
-                    f"--prometheus-url=http://prometheus.{MONITORING}:9090",
-                    "--metrics-relist-interval=2s",
-                    "--secure-port=6443",
-                ],
-                ports=[6443],
-                **at,
-            ),
-            api,
-        ]
+    program = workload(
+        ADAPTER,
+        namespace=MONITORING,
+        image=MONITORING_IMAGE,
+        program=adapter,
+        arguments=[
+            "--config=/etc/config/config.yaml",
+            "--cert-dir=/tmp",
+            f"--prometheus-url={prometheus_url}",
+            "--metrics-relist-interval=2s",
+            "--secure-port=6443",
+        ],
+        ports=[6443],
     )
+    world.cluster.apply([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": MONITORING}}, config])
+    world.cluster.apply([*account(MONITORING), *program, api])
     try:
         wait_registered(world, CUSTOM_METRICS)
         yield

@@ -51,7 +51,8 @@ def installed(world, tmp_path_factory):
         gateways.defined(world),
         gateways.picking(world, NAME, "--config-file=/etc/config/config.yaml"),
         autoscaling.keda(world, folder),
-        autoscaling.prometheus_adapter(world, folder),
+        autoscaling.prometheus(world, folder, NAME) as prometheus,
+        autoscaling.prometheus_adapter(world, folder, prometheus),
     ):
         world.apply(
             NAME,
