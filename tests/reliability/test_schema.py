@@ -48,6 +48,8 @@ KNOWN = {  # path -> (tame, other) where the schema alone leads nowhere; None: a
     ".shmSize": (BYTES, None),
     ".resources.cpu": (st.sampled_from(["3", "1500m", 2, "0.5"]), None),
     ".devices.resource": (st.just("example.com/device"), None),
+    ".devices.claim.selectors": (st.just(["device.driver == 'gpu.example.com'"]), None),
+    ".devices.claim.matchAttribute": (st.just("resource.kubernetes.io/pcieRoot"), None),
     ".parallelism.sizes.tensor": (st.integers(1, 4), None),
     ".parallelism.sizes.pipeline": (st.integers(1, 4), None),
     ".parallelism.sizes.data": (st.integers(1, 4), None),
