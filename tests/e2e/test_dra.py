@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Devices of dynamic resource allocation, on a cluster of its own: dra-example-driver publishes two mock GPUs on each of
-two nodes, whose containerd has the Container Device Interface."""
+"""Devices of dynamic resource allocation, on a cluster of its own: dra-example-driver publishes two mock GPUs on each
+of two nodes, whose containerd has the Container Device Interface (CDI)."""
 
 import json
 import os

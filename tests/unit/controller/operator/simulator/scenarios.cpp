@@ -425,9 +425,9 @@ const std::vector<Scenario>& scenarios() {
       {.name = "a plan from slices that appear late",
        .play =
            [](FakeCluster& c, const Settle& settle) {
-             c.show_devices(0);
              Json model = model_named("m");
-             model["spec"]["devices"]["type"] = "GPU";
+             model["spec"]["devices"] = {
+                 {"count", 2}, {"type", "GPU"}, {"resource", "deviceclass.resource.kubernetes.io/gpus"}};
              model["spec"].erase("resources");
              c.apply(model);
              settle();
