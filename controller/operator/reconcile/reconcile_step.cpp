@@ -237,8 +237,9 @@ class ReconcileStep {
     return state_.notes.pod_groups_missing.contains(id) ? create(group) : get(group);
   }
 
-  /// Creates the ResourceClaimTemplates that pods name. Their names are in the status before, so that none is
-  /// forgotten. With `before_pods`, a template that cannot be created keeps pods from being created.
+  /// Creates the ResourceClaimTemplates that pods name. The status has their names before, for another name is another
+  /// pod hash, which is committed before anything is created: no template is forgotten. With `before_pods`, a template
+  /// that cannot be created keeps pods from being created.
   std::optional<Request> make_claim_templates(bool before_pods) {
     if (!wanted_ || !spec().devices.claim || state_.notes.conflict || state_.notes.refused) return std::nullopt;
     const std::string& kind = claim_templates_resource.kind;
@@ -254,9 +255,6 @@ class ReconcileStep {
           state_.notes.refused = Wait{name_of(Reason::Unschedulable),
                                       "no pod is created without " + kind + " " + name + ": " + why->second};
         return std::nullopt;
-      }
-      if (!recorded_claim_templates(*view_.model).contains(name)) {
-        if (auto request = write(status())) return request;
       }
       return state_.notes.claim_templates_read.contains(name) ? create(wanted) : get(wanted);
     }
