@@ -131,8 +131,11 @@ std::set<std::string> recorded_claim_templates(const Json& model) {
   std::set<std::string> out;
   const Json& names = at(model, "/status/resourceClaimTemplates");
   if (!names.is_array()) return out;
-  for (const Json& name : names) {
-    if (name.is_string()) out.insert(name.get<std::string>());
+  const std::string prefix = claim_template_name(k8s::key_of(model).name, "");
+  for (const Json& name : names) {  // others may write the status, and names become parts of paths
+    const std::string text = name.is_string() ? name.get<std::string>() : "";
+    if (text.starts_with(prefix) && text.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789-") == text.npos)
+      out.insert(text);
   }
   return out;
 }

@@ -224,6 +224,14 @@ TEST_F(DeviceClaims, AForeignTemplateOfTheNameIsAConflictUntilItIsGone) {
   EXPECT_FALSE(cluster.model()["status"].contains("resourceClaimTemplates"));
 }
 
+TEST_F(DeviceClaims, NamesInTheStatusThatAreNotOursAreDropped) {
+  cluster.serves_devices = true;
+  start(model_named("m", 2));
+  cluster.edit([](Json& model) { model["status"]["resourceClaimTemplates"] = {"../pods", "other", 3, "m-devices-/"}; });
+  ASSERT_TRUE(fake_operator.settle());
+  EXPECT_FALSE(cluster.model()["status"].contains("resourceClaimTemplates"));
+}
+
 TEST_F(DeviceClaims, DevicesThatAreLackingAreKnownToTheSchedulerOnly) {
   cluster.serves_devices = true;
   cluster.devices = 1;
