@@ -6,7 +6,7 @@ import json
 
 import pytest
 from apiserver import Api, ApiError
-from test_children import start
+from test_children import create, start
 from world import NAME
 
 RESOURCE = "/apis/resource.k8s.io/v1"
@@ -59,7 +59,8 @@ def slice_of(node: str, *memory: str) -> dict:
 
 
 def message(scenario, condition: str) -> str:
-    return next(c["message"] for c in scenario.model()["status"]["conditions"] if c["type"] == condition)
+    conditions = scenario.model().get("status", {}).get("conditions", [])
+    return next((one["message"] for one in conditions if one["type"] == condition), "")
 
 
 def templates(scenario) -> dict[str, dict]:
@@ -85,7 +86,7 @@ def test_gpus_of_slices_are_planned_without_a_claim(world, publish):
     publish("deviceclasses", CLASS, device_class(extendedResourceName=EXTENDED))
     publish("resourceslices", "elsewhere", slice_of("node-z", "1Gi"))
     gpus = {"count": 2, "type": "GPU", "resource": EXTENDED}
-    scenario = start(world, "slices", devices=gpus, resources=None)
+    scenario = create(world, "slices", devices=gpus, resources=None)
     wanted = f"DeviceClass {CLASS} selects no device of any ResourceSlice on admitted nodes"
     scenario.api.wait_until(lambda: wanted in message(scenario, "Planned"), 20, wanted)
     scenario.quiet(1)
@@ -142,7 +143,7 @@ def test_templates_are_made_before_pods_and_removed_after_them(world):
 
 def test_a_selector_that_is_no_cel_is_reported_and_makes_no_pod(world):
     claim = {"deviceClassName": CLASS, "selectors": ["device.driver =="]}
-    scenario = start(world, "claims-refused", devices={"count": 1, "type": "CPU", "claim": claim})
+    scenario = create(world, "claims-refused", devices={"count": 1, "type": "CPU", "claim": claim})
     scenario.api.wait_until(lambda: "the API server refuses it" in message(scenario, "Scheduled"), 20, "the refusal")
     assert not workers(scenario)
     scenario.quiet(1)
