@@ -203,10 +203,10 @@ class Campaign:
         for plural in CHILDREN:
             for item in self.children(api, plural, name):
                 meta, spec = item["metadata"], item.get("spec", {})
-                for key in ("clusterIP", "clusterIPs", "nodeName"):
-                    spec.pop(key, None)
+                for key in ("clusterIP", "clusterIPs", "nodeName", "healthCheckNodePort"):
+                    spec.pop(key, None)  # assigned by the cluster, as the ports below
                 for port in spec.get("ports", []):
-                    port.pop("nodePort", None)  # assigned by the API server
+                    port.pop("nodePort", None)
                 if generation := label(item, "replica-generation"):
                     meta["labels"].pop("parallelmodel.dev/replica-generation")
                     if group := meta["labels"].pop("kueue.x-k8s.io/pod-group-name", ""):

@@ -209,6 +209,22 @@ TEST_F(DeviceClaims, ASelectorThatTheApiServerRefusesIsReported) {
   EXPECT_THAT(cluster.with_role("pods", "worker"), IsEmpty());
 }
 
+TEST_F(DeviceClaims, AConflictOrAFailureEndsTheReconcileAndTheNextOneGoesOn) {
+  cluster.serves_devices = true;
+  for (const auto failure : {k8s::Failure::Conflict, k8s::Failure::Transient}) {
+    refuse(templates, failure, failure == k8s::Failure::Conflict ? 409 : 503, "try again");
+    cluster.apply(claiming(2));
+    for (int i = 0; i < 8; ++i) fake_operator.reconcile(), cluster.tick();
+    EXPECT_FALSE(fake_operator.reconcile());
+    EXPECT_THAT(cluster.with_role("pods", "worker"), IsEmpty());
+    cluster.refuse = nullptr;
+    ASSERT_TRUE(fake_operator.settle());
+    EXPECT_TRUE(cluster.is_true("Ready"));
+    cluster.remove_model();
+    ASSERT_TRUE(fake_operator.settle());
+  }
+}
+
 TEST_F(DeviceClaims, AForeignTemplateOfTheNameIsAConflictUntilItIsGone) {
   cluster.serves_devices = true;
   const DeviceClaim claim{"gpus", {}, ""};
