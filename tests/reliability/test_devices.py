@@ -134,7 +134,11 @@ def test_templates_are_made_before_pods_and_removed_after_them(world):
     scenario.rest("another claim", readyReplicas=1, updatedReplicas=1)
     scenario.api.wait_until(lambda: not first.keys() & templates(scenario).keys(), 20, "the first templates go")
     assert len(templates(scenario)) == 2
-    assert sorted(templates(scenario)) == scenario.model()["status"]["resourceClaimTemplates"]
+
+    def recorded():
+        return scenario.model()["status"]["resourceClaimTemplates"] == sorted(templates(scenario))
+
+    scenario.api.wait_until(recorded, 20, "the status names those that are left")
     scenario.edit({"devices": {"claim": None}})
     scenario.rest("no claim", readyReplicas=1, updatedReplicas=1)
     scenario.api.wait_until(lambda: not templates(scenario), 20, "no template is left")
