@@ -36,8 +36,8 @@ struct HardwareValue {
   bool operator==(const HardwareValue&) const = default;
 };
 
-/// The hardware that a plan may use. memory_source names the source of the memory size: spec, node label, product
-/// table, pod share, assumed.
+/// The hardware that a plan may use. memory_source names the source of the memory size: spec, ResourceSlice, node
+/// label, product table, pod share, assumed.
 struct Hardware {
   DeviceKind kind = DeviceKind::CPU;
   int devices = 1;            ///< of one replica

@@ -37,7 +37,8 @@ build_integrations() {
   set -m
   {
     tail --pid=$cluster -f /dev/null
-    for name in kueue crane containerd containerd-shim kthena epp traefik prometheus-adapter certmanager keda keda-adapter; do
+    for name in kueue crane containerd containerd-shim dra kthena epp traefik prometheus-adapter certmanager keda \
+        keda-adapter; do
       nice -n 19 tests/cluster/extras/build.sh $name
     done
   } > "$cache/integrations-build.log" 2>&1 & integrations=$!

@@ -20,6 +20,18 @@ std::string refusal_text(const Refusal& refusal) {
   return out;
 }
 
+/// Returns the device inventory where the plan needs it and all of it could be read.
+std::optional<op::DeviceInventory> inventory_for(const op::Spec& spec, const op::Snapshot& snapshot, const Read& read) {
+  if (!op::needs_inventory(spec, snapshot)) return std::nullopt;
+  op::DeviceInventory inventory;
+  while (!inventory.complete) {
+    const auto response = read(op::next_request(spec, inventory));
+    if (!response) return std::nullopt;
+    op::add_response(spec, *response, inventory);
+  }
+  return inventory;
+}
+
 /// Returns the fields of a spec that name a checkpoint.
 std::vector<Json> checkpoint_of(const Json& model) {
   return {at(model, "/spec/model/source"), at(model, "/spec/model/revision"), at(model, "/spec/model/path"),
@@ -28,11 +40,12 @@ std::vector<Json> checkpoint_of(const Json& model) {
 
 }  // namespace
 
-DryRun dry_run(const Json& model, const ModelMetadata& metadata, const std::vector<k8s::ObjectPtr>& nodes) {
+DryRun dry_run(const Json& model, const ModelMetadata& metadata, const std::vector<k8s::ObjectPtr>& nodes,
+               const Read& read) {
   const op::Spec spec = op::parse_spec(model);
   op::Snapshot snapshot;
   snapshot.nodes = nodes;
-  const auto hardware = op::hardware_of(spec, snapshot);
+  const auto hardware = op::hardware_of(spec, snapshot, inventory_for(spec, snapshot, read));
   if (const auto* refusal = std::get_if<Refusal>(&hardware)) return {false, refusal_text(*refusal)};
   const Decision decision = decide(metadata, std::get<Hardware>(hardware), op::planner_constraints(spec));
   if (!decision.plan)

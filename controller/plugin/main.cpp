@@ -83,6 +83,16 @@ ModelMetadata metadata_from_file(const std::string& path) {
   return metadata_from_json(value);
 }
 
+/// Reads a part of the API. Where kubectl cannot, it says why itself, and the plan goes without.
+std::optional<Json> read(const Kubectl& kubectl, const k8s::Request& request) {
+  try {
+    Json object = Json::parse(kubectl.output({"get", "--raw", k8s::path_of(request)}), nullptr, false);
+    return object.is_discarded() ? std::nullopt : std::optional(std::move(object));
+  } catch (const plugin::KubectlFailed&) {
+    return std::nullopt;
+  }
+}
+
 int plan(const Options& options) {
   const Kubectl kubectl = options.kubectl();
   Json applied = kubectl.json({"apply", "--dry-run=server", "-f", options.file});
@@ -105,7 +115,8 @@ int plan(const Options& options) {
                                   k8s::string_at(model, "/spec/model/source") +
                                   " yet; give --metadata FILE, the output of parallelmodel-worker inspect --model DIR "
                                   "--json");
-    const plugin::DryRun result = plugin::dry_run(model, *metadata, nodes);
+    const plugin::DryRun result =
+        plugin::dry_run(model, *metadata, nodes, [&](const k8s::Request& request) { return read(kubectl, request); });
     std::cout << k8s::to_string(k8s::key_of(model)) << "\n" << result.text;
     if (!result.fits) code = 1;
   }

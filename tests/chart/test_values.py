@@ -40,6 +40,7 @@ OTHER = {
     "crds.install": False,
     "rbac.create": False,
     "rbac.aggregate": False,
+    "dra.enabled": True,
     "gatewayApi.enabled": True,
     "networkPolicies.enabled": True,
     "podGroups.enabled": True,

@@ -192,9 +192,13 @@ class Cluster:
         done = _run(self.command(*command), input=input, timeout=timeout)
         return _checked(done) if check else done.stdout
 
+    def shell_command(self, place: str, *command: str) -> list[str]:
+        """The command line that runs `command` in all namespaces of a place, for subprocess.Popen."""
+        return [SCRIPT, "shell", self.name, place, *command]
+
     def shell(self, place: str, *command: str, input: str | None = None, check: bool = True) -> str:
         """Run a command in all namespaces of a place: control, node0, node1, ..."""
-        done = _run([SCRIPT, "shell", self.name, place, *command], input=input)
+        done = _run(self.shell_command(place, *command), input=input)
         return _checked(done) if check else done.stdout
 
     def kubectl(self, *args: str, input: str | None = None, check: bool = True, timeout: float = 300) -> str:

@@ -31,6 +31,7 @@ GROUPS = {
     "configmaps": "/api/v1",
     "persistentvolumeclaims": "/api/v1",
     "poddisruptionbudgets": "/apis/policy/v1",
+    "resourceclaimtemplates": "/apis/resource.k8s.io/v1",
     "parallelmodels": "/apis/parallelmodel.dev/v1alpha1",
 }
 
@@ -133,7 +134,7 @@ class ControlPlane:
                 "-n",
                 SYSTEM,
                 "--set",
-                "podMonitors.enabled=true,gatewayApi.enabled=true,networkPolicies.enabled=true",
+                "podMonitors.enabled=true,gatewayApi.enabled=true,networkPolicies.enabled=true,dra.enabled=true",
             ],
             capture_output=True,
             text=True,

@@ -33,6 +33,8 @@ class Machine:
         self._plane, self._metadata = plane, metadata
         self.violations: list[str] = []
         api = Api(plane)
+        claims = api.exists("/apis/resource.k8s.io/v1")  # the oldest supported API server has none
+        self._collected = CHILDREN + ("resourceclaimtemplates",) * claims
         api.request("POST", "/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-a"}})
         api.request(
             "PATCH",
@@ -246,7 +248,7 @@ class Machine:
         api, end = Api(self._plane), time.monotonic() + 10
         while time.monotonic() < end:
             with contextlib.suppress(requests.ConnectionError):  # the server is unavailable or has been stopped
-                for plural in CHILDREN:
+                for plural in self._collected:
                     for child in api.request(
                         "GET", f"{api.path(plural, gone['namespace'])}?labelSelector={LABEL}name={gone['name']}"
                     )["items"]:

@@ -34,7 +34,8 @@ MONITOR = {
 OVER_NODES = {"model": {"source": "pvc://shared/stories"}, "devices": {"count": 2, "type": "CPU", "perNode": 1}}
 
 
-def start(world, ns: str, **spec):
+def create(world, ns: str, **spec):
+    """Creates a ParallelModel in a namespace of its own."""
     scenario = world(ns)
     scenario.api.create(
         "persistentvolumeclaims",
@@ -59,6 +60,12 @@ def start(world, ns: str, **spec):
             },
         },
     )
+    return scenario
+
+
+def start(world, ns: str, **spec):
+    """Creates a ParallelModel and waits until it serves."""
+    scenario = create(world, ns, **spec)
     scenario.rest("the start", readyReplicas=spec.get("replicas", 1))
     return scenario
 

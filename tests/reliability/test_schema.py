@@ -48,6 +48,8 @@ KNOWN = {  # path -> (tame, other) where the schema alone leads nowhere; None: a
     ".shmSize": (BYTES, None),
     ".resources.cpu": (st.sampled_from(["3", "1500m", 2, "0.5"]), None),
     ".devices.resource": (st.just("example.com/device"), None),
+    ".devices.claim.selectors": (st.just(["device.driver == 'gpu.example.com'"]), None),
+    ".devices.claim.matchAttribute": (st.just("resource.kubernetes.io/pcieRoot"), None),
     ".parallelism.sizes.tensor": (st.integers(1, 4), None),
     ".parallelism.sizes.pipeline": (st.integers(1, 4), None),
     ".parallelism.sizes.data": (st.integers(1, 4), None),
@@ -201,10 +203,10 @@ class Campaign:
         for plural in CHILDREN:
             for item in self.children(api, plural, name):
                 meta, spec = item["metadata"], item.get("spec", {})
-                for key in ("clusterIP", "clusterIPs", "nodeName"):
-                    spec.pop(key, None)
+                for key in ("clusterIP", "clusterIPs", "nodeName", "healthCheckNodePort"):
+                    spec.pop(key, None)  # assigned by the cluster, as the ports below
                 for port in spec.get("ports", []):
-                    port.pop("nodePort", None)  # assigned by the API server
+                    port.pop("nodePort", None)
                 if generation := label(item, "replica-generation"):
                     meta["labels"].pop("parallelmodel.dev/replica-generation")
                     if group := meta["labels"].pop("kueue.x-k8s.io/pod-group-name", ""):

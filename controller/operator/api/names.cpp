@@ -22,6 +22,10 @@ std::string replica_pod_name(const std::string& model, int replica, int node_ran
          std::to_string(replica_generation);
 }
 
+std::string claim_template_name(const std::string& model, const std::string& contents_hash) {
+  return model + "-devices-" + contents_hash;
+}
+
 std::string group_name(const std::string& model, int replica, int64_t replica_generation) {
   return model + "-" + std::to_string(replica) + "-" + std::to_string(replica_generation);
 }

@@ -20,6 +20,12 @@ inline const k8s::Resource http_routes_resource{"gateway.networking.k8s.io", "v1
 inline const k8s::Resource inference_pools_resource{"inference.networking.k8s.io", "v1", "inferencepools",
                                                     "InferencePool"};
 
+/// Dynamic resource allocation, which Kubernetes serves from 1.34 on.
+inline const k8s::Resource device_classes_resource{"resource.k8s.io", "v1", "deviceclasses", "DeviceClass", false};
+inline const k8s::Resource resource_slices_resource{"resource.k8s.io", "v1", "resourceslices", "ResourceSlice", false};
+inline const k8s::Resource claim_templates_resource{"resource.k8s.io", "v1", "resourceclaimtemplates",
+                                                    "ResourceClaimTemplate"};
+
 /// Kubernetes' own groups of pods, newest version first: 1.37 serves v1beta1, 1.36 v1alpha2, both behind a feature
 /// gate. The fields that are used are the same in both.
 inline const std::array<k8s::Resource, 2> pod_group_resources{
@@ -29,7 +35,8 @@ inline const std::array<k8s::Resource, 2> pod_group_resources{
 namespace label {
 inline const std::string name = "parallelmodel.dev/name";
 inline const std::string role = "parallelmodel.dev/role";  ///< worker, inspect, fetch, cache, plan, policy, service,
-                                                           ///< ranks, budget, monitor, pool, route, network
+                                                           ///< ranks, budget, monitor, pool, route, network,
+                                                           ///< devices
 inline const std::string replica = "parallelmodel.dev/replica";
 inline const std::string node_rank = "parallelmodel.dev/node-rank";
 inline const std::string replica_generation = "parallelmodel.dev/replica-generation";
@@ -58,6 +65,7 @@ inline const std::string policy =
 }  // namespace annotation
 
 inline const std::string container_name = "worker";
+inline const std::string devices_claim = "devices";  ///< of a pod, and the request in it
 inline const std::string model_path = "/model", policy_folder = "/policy", plan_folder = "/etc/parallelmodel",
                          plan_file = "/etc/parallelmodel/plan.json", api_keys_folder = "/etc/parallelmodel-keys",
                          tls_folder = "/etc/parallelmodel-tls", token_folder = "/etc/parallelmodel-hub";
@@ -68,6 +76,7 @@ std::string cache_claim_name(const std::string& model);
 std::string plan_name(const std::string& model, const std::string& plan_hash);
 std::string policy_name(const std::string& model, const std::string& contents_hash);
 std::string replica_pod_name(const std::string& model, int replica, int node_rank, int64_t replica_generation);
+std::string claim_template_name(const std::string& model, const std::string& contents_hash);
 /// The name of the pods of a replica as one group: of a queue, and of the scheduler.
 std::string group_name(const std::string& model, int replica, int64_t replica_generation);
 std::string ranks_service_name(const std::string& model);

@@ -13,7 +13,7 @@ const k8s::Resource& resource_of(const Json& object) {
   for (const k8s::Resource* resource :
        {&k8s::pods_resource, &k8s::services_resource, &k8s::config_maps_resource, &k8s::pod_disruption_budgets_resource,
         &k8s::persistent_volume_claims_resource, &pod_monitors_resource, &http_routes_resource,
-        &inference_pools_resource, &network_policies_resource}) {
+        &inference_pools_resource, &network_policies_resource, &claim_templates_resource}) {
     if (resource->kind == kind) return *resource;
   }
   for (const k8s::Resource& resource : pod_group_resources) {
@@ -24,6 +24,18 @@ const k8s::Resource& resource_of(const Json& object) {
 }
 
 std::string id_of(const Json& object) { return k8s::string_at(object, "/kind") + "/" + k8s::key_of(object).name; }
+
+bool is_controlled_by(const Json& object, const std::string& uid) {
+  const auto controller = k8s::controller_of(object);
+  return controller && controller->uid == uid;
+}
+
+std::string conflict_text(const std::string& what, const Json& object) {
+  const auto controller = k8s::controller_of(object);
+  return what + " exists and is not owned by this ParallelModel" +
+         (controller ? " but of " + controller->kind + " " + controller->name : "") +
+         "; delete it, or give the ParallelModel another name";
+}
 
 namespace {
 Request about(Verb verb, const k8s::Resource& resource, const Json& object) {

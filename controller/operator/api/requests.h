@@ -14,6 +14,11 @@ const k8s::Resource& resource_of(const Json& object);
 /// Returns "Kind/name".
 std::string id_of(const Json& object);
 
+/// Returns true for an object whose controller has this uid.
+bool is_controlled_by(const Json& object, const std::string& uid);
+/// Says that an object with one of our names has another owner, and what to do.
+std::string conflict_text(const std::string& what, const Json& object);
+
 k8s::Request create(const Json& object);
 k8s::Request get(const k8s::Request& same_object);
 /// Reads the object of this name from the API server, not from a store.

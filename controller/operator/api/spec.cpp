@@ -139,12 +139,28 @@ Source source_of(const Reader& reader, const std::string& model) {
   return source;
 }
 
+DeviceClaim device_claim_of(const Reader& reader) {
+  const std::string field = "/spec/devices/claim";
+  DeviceClaim claim{reader.text(field + "/deviceClassName"), {}, reader.text(field + "/matchAttribute")};
+  if (claim.device_class.empty() ||
+      claim.device_class.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789-.") != std::string::npos)
+    Reader::fail(field + "/deviceClassName", "is '" + claim.device_class + "', expected the name of a DeviceClass");
+  for (const Json& selector : reader.array(field + "/selectors")) {
+    if (selector.is_string()) claim.selectors.push_back(selector.get<std::string>());
+  }
+  if (!reader.text("/spec/devices/resource").empty())
+    Reader::fail(field, "must not be set beside devices.resource: both say which devices a pod gets");
+  return claim;
+}
+
 Devices devices_of(const Reader& reader) {
   Devices devices;
   reader.integer("/spec/devices/count", 1, 1024, devices.count);
   devices.kind = reader.text("/spec/devices/type") == "CPU" ? DeviceKind::CPU : DeviceKind::GPU;
   devices.resource = reader.text("/spec/devices/resource");
-  if (devices.resource.empty() && devices.kind == DeviceKind::GPU) devices.resource = "nvidia.com/gpu";
+  if (!reader.object("/spec/devices/claim").empty()) devices.claim = device_claim_of(reader);
+  if (devices.resource.empty() && devices.kind == DeviceKind::GPU && !devices.claim)
+    devices.resource = "nvidia.com/gpu";
   devices.memory = reader.quantity("/spec/devices/memory");
   devices.per_node = devices.count;
   reader.integer("/spec/devices/perNode", 1, devices.count, devices.per_node);
@@ -337,6 +353,8 @@ std::string inputs_hash(const Spec& spec, const Owner& owner, const std::string&
        {std::pair{"pipeline", spec.pipeline}, {"data", spec.data}, {"microBatches", spec.micro_batches}}) {
     if (size) inputs[name] = *size;
   }
+  if (spec.devices.claim && spec.devices.kind == DeviceKind::GPU && !spec.devices.memory)
+    inputs["claim"] = {spec.devices.claim->device_class, spec.devices.claim->selectors};
   if (spec.offload_to) inputs["offloadTo"] = name_of(*spec.offload_to);
   if (spec.devices.per_node < spec.devices.count) inputs["perNode"] = spec.devices.per_node;
   if (spec.objective != Objective::Latency) inputs["objective"] = name_of(spec.objective);

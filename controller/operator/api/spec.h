@@ -40,10 +40,18 @@ struct PolicyRef {
   std::string name, key;
 };
 
+/// The devices that a pod claims by a DeviceClass (dynamic resource allocation), one per rank.
+struct DeviceClaim {
+  std::string device_class;
+  std::vector<std::string> selectors;  ///< CEL expressions, all of which a device fulfils
+  std::string match_attribute;         ///< whose value the devices of a pod share; "": none
+};
+
 struct Devices {
   int count = 1;
   DeviceKind kind = DeviceKind::GPU;
-  std::string resource;           ///< "" for CPU without one
+  std::string resource;  ///< "" with a claim, and for CPU without one
+  std::optional<DeviceClaim> claim;
   std::optional<int64_t> memory;  ///< bytes
   int per_node = 1;               ///< ranks of one pod, at most `count`; the last pod may hold fewer
 };

@@ -51,6 +51,11 @@ struct PodInputs {
 };
 /// Builds the pod of one node of a replica, with its pod-hash label.
 Json replica_pod(const PodInputs&, int replica, int node_rank, int64_t replica_generation, const std::string& pod_hash);
+/// Builds the ResourceClaimTemplates of the pods of a replica, one per number of ranks of a pod; none without
+/// devices.claim. Their spec is immutable, so their names hold a hash of it.
+std::vector<Json> claim_templates(const Owner&, const Spec&, const PodLayout&);
+/// Returns the name of the ResourceClaimTemplate of a pod with so many ranks.
+std::string claim_template_of(const std::string& model, const DeviceClaim&, int ranks);
 /// Hashes every pod of a replica without name, replica index and generation. Only a change of this hash replaces
 /// replicas.
 std::string pod_hash_of(const PodInputs&);

@@ -57,6 +57,15 @@ Json probe(const char* path, int period, int threshold, int timeout) {
           {"timeoutSeconds", timeout}};
 }
 
+/// Claims a device for each rank, by the ResourceClaimTemplate for their number.
+void claim_devices(Json& pod, const PodInputs& in, int ranks) {
+  if (!in.spec.devices.claim) return;
+  pod["spec"]["resourceClaims"] = Json::array(
+      {{{"name", devices_claim},
+        {"resourceClaimTemplateName", claim_template_of(in.owner.key.name, *in.spec.devices.claim, ranks)}}});
+  pod["spec"]["containers"][0]["resources"]["claims"] = Json::array({{{"name", devices_claim}}});
+}
+
 /// Mounts the Secrets of the API port by name. The kubelet updates the files when they change, so no pod restarts for a
 /// new key.
 void mount_secrets(Json& pod, const Spec& spec) {
@@ -97,6 +106,7 @@ Json render(const PodInputs& in, int replica, int node_rank, int64_t replica_gen
   container["readinessProbe"] = probe("/ready", 1, 2, 1);
   container["livenessProbe"] = probe("/live", 10, 3, 5);
   container["resources"] = resources(in, in.layout.ranks.at(node_rank));
+  claim_devices(pod, in, in.layout.ranks.at(node_rank));
   if (in.spec.devices.kind == DeviceKind::CPU)
     container["env"].push_back({{"name", "NVIDIA_VISIBLE_DEVICES"}, {"value", "void"}});
   mount(pod,

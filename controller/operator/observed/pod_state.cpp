@@ -182,10 +182,10 @@ void keep_container(const Json& status, Json& kept) {
 
 void prune_pod(Json& pod) {
   Json kept = Json::object();
-  for (const char* field :
-       {"/metadata/name", "/metadata/namespace", "/metadata/uid", "/metadata/resourceVersion",
-        "/metadata/creationTimestamp", "/metadata/deletionTimestamp", "/spec/nodeName",
-        "/spec/schedulingGroup/podGroupName", "/status/phase", "/status/reason", "/status/message", "/status/podIP"}) {
+  for (const char* field : {"/metadata/name", "/metadata/namespace", "/metadata/uid", "/metadata/resourceVersion",
+                            "/metadata/creationTimestamp", "/metadata/deletionTimestamp", "/spec/nodeName",
+                            "/spec/schedulingGroup/podGroupName", "/spec/resourceClaims", "/status/phase",
+                            "/status/reason", "/status/message", "/status/podIP"}) {
     keep(pod, kept, field);
   }
   if (const auto owner = k8s::controller_of(pod)) {
@@ -232,6 +232,7 @@ PodState pod_state(const k8s::ObjectPtr& pod, const Snapshot& snapshot) {
   out.name = k8s::key_of(*pod).name;
   out.node = k8s::string_at(*pod, "/spec/nodeName");
   out.pod_group = k8s::string_at(*pod, "/spec/schedulingGroup/podGroupName");
+  out.claim_template = k8s::string_at(*pod, "/spec/resourceClaims/0/resourceClaimTemplateName");
   out.hash = k8s::label_of(*pod, label::pod_hash);
   out.replica = static_cast<int>(
       std::clamp<int64_t>(parse_integer(k8s::label_of(*pod, label::replica)).value_or(-1), -1, 1 << 20));

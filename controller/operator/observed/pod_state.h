@@ -47,6 +47,7 @@ struct PodState {
   std::string disruption;
   std::string unhealthy_device;  ///< "nvidia.com/gpu GPU-1"; "" while the kubelet reports none
   std::string pod_group;         ///< its spec.schedulingGroup; "": none
+  std::string claim_template;    ///< the ResourceClaimTemplate of its devices; "": none
   bool gated = false;            ///< scheduling gates hold it, as those of a queue do
   bool bound() const { return !node.empty(); }
   /// Returns true while it may still hold devices and communicate.
@@ -58,9 +59,9 @@ PodState pod_state(const k8s::ObjectPtr& pod, const Snapshot&);
 /// Returns all pods with role worker that belong to a replica.
 std::vector<PodState> worker_pods(const Snapshot&);
 
-/// Retains the fields of a pod that the operator reads: names, labels, our annotations, owner, node, limits, conditions
-/// and the state of the worker. Most of a pod is dropped: spec, volumes, mounts, tolerations, other statuses. Pods are
-/// compared by their hash label, never by spec.
+/// Retains the fields of a pod that the operator reads: names, labels, our annotations, owner, node, limits, claims,
+/// conditions and the state of the worker. Most of a pod is dropped: spec, volumes, mounts, tolerations, other
+/// statuses. Pods are compared by their hash label, never by spec.
 void prune_pod(k8s::Json& pod);
 
 /// Returns true for an existing node whose Ready condition is true.

@@ -38,17 +38,8 @@ std::optional<double> decimal(const std::string& text) {
   return value > 0 ? std::optional(value) : std::nullopt;
 }
 
-/// Returns the nodes that may run a rank: the selector admits them, and they have the requested resource.
-std::vector<k8s::ObjectPtr> device_nodes(const Spec& spec, const Snapshot& snapshot) {
-  std::vector<k8s::ObjectPtr> out;
-  for (const auto& node : admitted_nodes(spec, snapshot)) {
-    if (spec.devices.resource.empty() || allocatable(*node, spec.devices.resource) > 0) out.push_back(node);
-  }
-  return out;
-}
-
 /// Reads the hardware from node labels: the minimum over the nodes with the label, and the product if all nodes agree.
-void read_labels(const Spec& spec, const Snapshot& snapshot, Hardware& hardware) {
+void read_labels(const Spec& spec, const std::vector<k8s::ObjectPtr>& nodes, Hardware& hardware) {
   struct Label {
     const char* name;
     double unit;
@@ -59,7 +50,6 @@ void read_labels(const Spec& spec, const Snapshot& snapshot, Hardware& hardware)
                           {"parallelmodel.dev/teraflops", 1e12, false, &hardware.flops},
                           {"parallelmodel.dev/link-gigabytes-per-second", 1e9, false, &hardware.link_bandwidth},
                           {"parallelmodel.dev/link-microseconds", 1e-6, true, &hardware.link_latency}};
-  const std::vector<k8s::ObjectPtr> nodes = device_nodes(spec, snapshot);
   for (const auto& node : nodes) {
     for (const Label& label : labels) {
       const auto value = decimal(k8s::label_of(*node, label.name));
@@ -74,6 +64,11 @@ void read_labels(const Spec& spec, const Snapshot& snapshot, Hardware& hardware)
   const std::string product = product_label(nodes.front());
   if (std::all_of(nodes.begin(), nodes.end(), [&](const auto& node) { return product_label(node) == product; }))
     hardware.product = product;
+}
+
+std::string no_labels(const Spec& spec) {
+  return "no visible node has " + spec.devices.resource +
+         " and the label nvidia.com/gpu.memory, or a label nvidia.com/gpu.product that the planner knows";
 }
 
 /// A device that several pods share counts with a share of its memory.
@@ -119,6 +114,24 @@ std::vector<DeviceOffer> device_offers(const Spec& spec, const Snapshot& snapsho
   return out;
 }
 
+/// Takes the memory from ResourceSlices, and the labels of the nodes that hold the devices.
+std::variant<Hardware, Refusal> slice_memory(const Spec& spec, const Snapshot& snapshot,
+                                             const DeviceInventory& inventory, Hardware hardware) {
+  const SelectedDevices devices = select_devices(spec, snapshot, inventory);
+  read_labels(spec, devices.nodes, hardware);
+  if (!devices.product.empty()) hardware.product = clip(devices.product, 63);
+  if (devices.memory > 0) {
+    hardware.device_memory = devices.memory;
+    hardware.memory_source = "ResourceSlice";
+    return hardware;
+  }
+  if (devices.count > 0 && product_of(hardware.product)) return hardware;  // the table of the planner has its memory
+  const std::string labels = spec.devices.claim ? "" : no_labels(spec) + "; ";
+  return Refusal{Reason::DeviceMemoryUnknown,
+                 labels + why_memory_is_unknown(inventory, devices) + ": set spec.devices.memory, for example 80Gi",
+                 {}};
+}
+
 std::optional<Hardware> cpu_memory(const Spec& spec, const Snapshot& snapshot, Hardware hardware) {
   if (spec.memory) {
     hardware.device_memory = *spec.memory / spec.devices.per_node;
@@ -159,11 +172,26 @@ std::vector<k8s::ObjectPtr> admitted_nodes(const Spec& spec, const Snapshot& sna
   return out;
 }
 
-std::variant<Hardware, Refusal> hardware_of(const Spec& spec, const Snapshot& snapshot) {
+std::vector<k8s::ObjectPtr> device_nodes(const Spec& spec, const Snapshot& snapshot) {
+  std::vector<k8s::ObjectPtr> out;
+  for (const auto& node : admitted_nodes(spec, snapshot)) {
+    if (spec.devices.resource.empty() || allocatable(*node, spec.devices.resource) > 0) out.push_back(node);
+  }
+  return out;
+}
+
+std::variant<Hardware, Refusal> hardware_of(const Spec& spec, const Snapshot& snapshot,
+                                            const std::optional<DeviceInventory>& inventory) {
   Hardware hardware{
       .kind = spec.devices.kind, .devices = spec.devices.count, .devices_per_node = spec.devices.per_node};
-  read_labels(spec, snapshot, hardware);
+  if (inventory) return slice_memory(spec, snapshot, *inventory, hardware);
+  read_labels(spec, device_nodes(spec, snapshot), hardware);
   const bool gpu = spec.devices.kind == DeviceKind::GPU;
+  if (gpu && spec.devices.claim && !spec.devices.memory)
+    return Refusal{Reason::DeviceMemoryUnknown,
+                   "the memory of a claimed device stands in ResourceSlices, which were not read: set "
+                   "spec.devices.memory, for example 80Gi",
+                   {}};
   if (const auto known = memory_of_device(spec, snapshot, hardware)) {
     if (spec.devices.resource.empty()) return *known;
     const std::string why =
@@ -172,11 +200,7 @@ std::variant<Hardware, Refusal> hardware_of(const Spec& spec, const Snapshot& sn
     return Refusal{Reason::DoesNotFit, why, {}};
   }
   if (gpu) {
-    return Refusal{Reason::DeviceMemoryUnknown,
-                   "no visible node has " + spec.devices.resource +
-                       " and the label nvidia.com/gpu.memory, or a label nvidia.com/gpu.product that the planner "
-                       "knows: set spec.devices.memory, for example 80Gi",
-                   {}};
+    return Refusal{Reason::DeviceMemoryUnknown, no_labels(spec) + ": set spec.devices.memory, for example 80Gi", {}};
   }
   return Refusal{Reason::DeviceMemoryUnknown,
                  "no node is visible to derive the memory from: set spec.resources.memory (of a pod) or "
@@ -200,14 +224,13 @@ PlanConstraints planner_constraints(const Spec& spec) {
 std::string free_devices(const Spec& spec, const Snapshot& snapshot) {
   int64_t most = -1, of = 0;
   std::string where;
-  for (const auto& node : admitted_nodes(spec, snapshot)) {
+  for (const auto& node : device_nodes(spec, snapshot)) {
     const std::string name = k8s::key_of(*node).name;
     const int64_t total = allocatable(*node, spec.devices.resource);
     const int64_t free = std::max<int64_t>(0, total - used(snapshot, name, spec.devices.resource));
     if (free > most) most = free, of = total, where = name;
   }
   if (most < 0) return "free 0";
-  if (of == 0) return "and no node that the spec admits offers it (is its device plugin installed?)";
   return "free " + std::to_string(most) + " of " + std::to_string(of) + " on " + where;
 }
 

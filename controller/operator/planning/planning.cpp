@@ -13,7 +13,7 @@ namespace pm::op {
 
 namespace {
 
-constexpr std::chrono::seconds claim_again{30}, shares_again{30};
+constexpr std::chrono::seconds claim_again{30}, devices_again{60}, shares_again{30};
 
 bool has_role(const Json& object, const char* role) { return k8s::label_of(object, label::role) == role; }
 
@@ -37,7 +37,7 @@ class Planner {
  public:
   Planner(const Owner& owner, const std::shared_ptr<const Spec>& spec, const Snapshot& snapshot,
           const Settings& settings, const std::optional<PolicyAnswer>& answer, const std::optional<Claim>& claim,
-          ModelCache& cache)
+          const std::optional<DeviceInventory>& devices, ModelCache& cache)
       : owner_(owner),
         read_(spec),
         spec_(*spec),
@@ -45,6 +45,7 @@ class Planner {
         settings_(settings),
         answer_(answer),
         claim_(claim),
+        devices_(devices),
         cache_(cache),
         policy_(answer ? answer->policy : std::nullopt),
         maps_(with_role(snapshot.config_maps, "plan")),
@@ -166,10 +167,17 @@ class Planner {
   }
 
   void decide_from(const ModelMetadata& metadata) {
-    const auto hardware = hardware_of(spec_, snapshot_);
+    const bool by_slices = needs_inventory(spec_, snapshot_);
+    if (by_slices && !devices_) {
+      out_.asks_devices = true;
+      wait_for("the ResourceSlices are being read");
+      return;
+    }
+    const auto hardware = hardware_of(spec_, snapshot_, by_slices ? devices_ : std::nullopt);
     if (const auto* refusal = std::get_if<Refusal>(&hardware)) {
       refuse(name_of(refusal->reason), refusal->message);
       if (refusal->reason == Reason::DoesNotFit) out_.wake = snapshot_.now + shares_again;  // pods of others may end
+      if (by_slices) out_.wake = snapshot_.now + devices_again;  // neither slices nor classes are watched
       return;
     }
     Decision decision;
@@ -182,6 +190,7 @@ class Planner {
     if (!decision.plan) {
       refuse(name_of(decision.refusal ? decision.refusal->reason : Reason::DoesNotFit),
              decision.refusal ? decision.refusal->message : "the planner gave no reason");
+      if (by_slices) out_.wake = snapshot_.now + devices_again;
       if (decision.refusal) out_.rejected = decision.refusal->rejected;
       return;
     }
@@ -258,6 +267,7 @@ class Planner {
   const Settings& settings_;
   const std::optional<PolicyAnswer>& answer_;
   const std::optional<Claim>& claim_;
+  const std::optional<DeviceInventory>& devices_;
   ModelCache& cache_;
   const std::optional<Policy> policy_;
   const std::vector<k8s::ObjectPtr> maps_;
@@ -288,8 +298,9 @@ std::optional<k8s::Request> superseded_by(const Planning& planning, const Snapsh
 
 Planning plan_model(const Owner& owner, const std::shared_ptr<const Spec>& spec, const Snapshot& snapshot,
                     const Settings& settings, const std::optional<PolicyAnswer>& policy,
-                    const std::optional<Claim>& claim, ModelCache& cache) {
-  return Planner(owner, spec, snapshot, settings, policy, claim, cache).run();
+                    const std::optional<Claim>& claim, const std::optional<DeviceInventory>& devices,
+                    ModelCache& cache) {
+  return Planner(owner, spec, snapshot, settings, policy, claim, devices, cache).run();
 }
 
 std::optional<k8s::Request> superseded(const Planning& planning, const Snapshot& snapshot,

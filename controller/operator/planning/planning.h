@@ -9,6 +9,7 @@
 
 #include "controller/operator/children/desired.h"
 #include "controller/operator/children/model_cache.h"
+#include "controller/operator/planning/device_inventory.h"
 #include "controller/operator/planning/fetching.h"
 #include "controller/operator/planning/inspection.h"
 
@@ -26,6 +27,7 @@ struct Planning {
   std::optional<Wait> wait;            ///< of the inspect pod
   std::optional<k8s::Request> action;  ///< to send now; the other members are then those before it
   bool asks_claim = false;             ///< the PVC must be read first
+  bool asks_devices = false;           ///< the device inventory must be read first
   std::optional<k8s::WallTime> wake;   ///< reconcile again then
 };
 
@@ -34,9 +36,11 @@ inline constexpr std::chrono::minutes inspect_again{5};
 
 /// Plans one step. `policy` is the result of reading the policyRef of the spec in this reconcile; nullopt without one.
 /// `claim` is nullopt until the PVC was read, which is needed before replicas over several nodes are planned and before
-/// a fetch. `spec` must come from `cache`.
+/// a fetch. `devices` is nullopt until the device inventory was read, which is needed where needs_inventory() is true.
+/// `spec` must come from `cache`.
 Planning plan_model(const Owner&, const std::shared_ptr<const Spec>& spec, const Snapshot&, const Settings&,
-                    const std::optional<PolicyAnswer>& policy, const std::optional<Claim>& claim, ModelCache& cache);
+                    const std::optional<PolicyAnswer>& policy, const std::optional<Claim>& claim,
+                    const std::optional<DeviceInventory>& devices, ModelCache& cache);
 
 /// Returns the deletion of the first superseded object; nullopt when there is none. With a plan, inspect pods and other
 /// plans are superseded. Copies of policies are superseded once no pod, plan or current policy names them.

@@ -35,6 +35,8 @@ class ResponseApplier {
   std::optional<Done> apply_response(const k8s::Response& response) {
     if (sent_.verb == Verb::Get && state_.asks_policy) return policy(response);
     if (sent_.verb == Verb::Get && state_.asks_claim) return claim(response);
+    if (state_.asks_devices) return devices(response);
+    if (sent_.resource == claim_templates_resource) return claim_template(response);
     if (sent_.resource == k8s::nodes_resource) return node(response);
     if (sent_.resource.kind == pod_group_resources.front().kind) return pod_group(response);
     if (k8s::failed(response)) return failure(k8s::error_of(response));
@@ -71,6 +73,49 @@ class ResponseApplier {
     if (error && error->failure != Failure::NotFound && error->failure != Failure::Forbidden) return failure(*error);
     state_.asks_claim = false;
     state_.notes.claim = parse_claim(response);
+    return std::nullopt;
+  }
+
+  /// Takes a part of the device inventory. NotFound and Forbidden are results too: not every cluster has the API.
+  std::optional<Done> devices(const k8s::Response& response) {
+    const auto* error = std::get_if<k8s::ApiError>(&response);
+    state_.asks_devices = false;
+    if (error && error->failure != Failure::NotFound && error->failure != Failure::Forbidden)
+      return Done{.error = sent_.resource.kind + ": " + k8s::to_string(*error)};
+    add_response(*state_.cache->spec(view_.model), response, *state_.notes.devices);
+    return std::nullopt;
+  }
+
+  /// Takes a ResourceClaimTemplate that was read, created or removed. Without it, or the right to it, no pod is created
+  /// that needs it.
+  std::optional<Done> claim_template(const k8s::Response& response) {
+    const auto* error = std::get_if<k8s::ApiError>(&response);
+    if (error && sent_.verb == Verb::Create && error->failure == Failure::AlreadyExists) return failure(*error);
+    const bool gone = error
+                          ? error->failure == Failure::NotFound && (sent_.verb == Verb::Delete || names_object(*error))
+                          : sent_.verb == Verb::Delete;
+    if (error && !gone) return no_claim_template(*error);
+    state_.notes.claim_templates_read.insert(sent_.name);
+    if (gone) {
+      forget();
+      return std::nullopt;
+    }
+    const Json& object = k8s::object_of(response);
+    if (is_former(object)) return Done{.error = uncollected()};
+    state_.notes.live[sent_.resource.kind + "/" + sent_.name] = object;
+    return std::nullopt;
+  }
+
+  std::optional<Done> no_claim_template(const k8s::ApiError& error) {
+    if (k8s::transient(error) || error.failure == Failure::Conflict) return failure(error);
+    const std::string& kind = sent_.resource.kind;
+    const bool lacks_right = error.failure == Failure::Forbidden && error.message.find("quota") == std::string::npos;
+    state_.notes.unavailable[kind] =
+        error.failure == Failure::NotFound
+            ? "the cluster does not serve resource.k8s.io/v1, as Kubernetes does from 1.34 on"
+        : lacks_right
+            ? "the controller may not access " + sent_.resource.plural + ": install the chart with dra.enabled=true"
+            : "the API server refuses it: " + clip(error.message, 700);
     return std::nullopt;
   }
 
@@ -209,22 +254,25 @@ class ResponseApplier {
   /// Classifies the object whose name was taken: it is owned by this ParallelModel (after a stale snapshot or a lost
   /// response), by a deleted one of the same name, or by somebody else.
   std::optional<Done> found(const Json& object) {
-    const auto controller = k8s::controller_of(object);
-    if (controller && controller->uid == k8s::uid_of(*view_.model)) {
+    if (is_controlled_by(object, k8s::uid_of(*view_.model))) {
       state_.notes.live[id_of(object)] = object;
       if (optional_child(sent_.resource)) state_.notes.optional_read.insert(sent_.resource.kind);
       put(view_, sent_.resource, object);
       return std::nullopt;
     }
-    if (controller && controller->kind == parallel_models_resource.kind &&
-        controller->name == k8s::key_of(*view_.model).name) {
-      return Done{.error = sent_.resource.kind + " " + sent_.name +
-                           " of a deleted ParallelModel of this name is not collected yet"};
-    }
-    state_.notes.conflict = sent_.resource.kind + " " + sent_.name + " exists and is not owned by this ParallelModel" +
-                            (controller ? " but of " + controller->kind + " " + controller->name : "") +
-                            "; delete it, or give the ParallelModel another name";
+    if (is_former(object)) return Done{.error = uncollected()};
+    state_.notes.conflict = conflict_text(sent_.resource.kind + " " + sent_.name, object);
     return std::nullopt;
+  }
+
+  /// Returns true for a child of an earlier ParallelModel of this name.
+  bool is_former(const Json& object) const {
+    const auto controller = k8s::controller_of(object);
+    return controller && controller->kind == parallel_models_resource.kind &&
+           controller->name == k8s::key_of(*view_.model).name && controller->uid != k8s::uid_of(*view_.model);
+  }
+  std::string uncollected() const {
+    return sent_.resource.kind + " " + sent_.name + " of a deleted ParallelModel of this name is not collected yet";
   }
 
   void patched(const Json& object) {

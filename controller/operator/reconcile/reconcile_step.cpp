@@ -2,6 +2,7 @@
 #include "controller/operator/reconcile/reconcile_step.h"
 
 #include <algorithm>
+#include <set>
 #include <stdexcept>
 
 #include "controller/operator/api/json_patch.h"
@@ -40,10 +41,16 @@ class ReconcileStep {
       state_.asks_policy = true;
       return get_policy(owner_, *spec().policy_ref);
     }
-    planning_ = plan_model(owner_, spec_, view_, settings_, state_.notes.policy, state_.notes.claim, *state_.cache);
+    planning_ = plan_model(owner_, spec_, view_, settings_, state_.notes.policy, state_.notes.claim, complete_devices(),
+                           *state_.cache);
     if (planning_.asks_claim) {
       state_.asks_claim = true;
       return get_claim(owner_, spec());
+    }
+    if (planning_.asks_devices) {
+      state_.asks_devices = true;
+      if (!state_.notes.devices) state_.notes.devices.emplace();
+      return next_request(spec(), *state_.notes.devices);
     }
     if (planning_.action && !state_.notes.conflict && !state_.notes.refused) return planning_.action;
     if (planning_.plan) {
@@ -86,6 +93,11 @@ class ReconcileStep {
       none.replicas = std::max(none.replicas, record.index + 1);
     spec_ = std::make_shared<const Spec>(std::move(none));
     return reconcile_replicas(worker_pods(view_));
+  }
+
+  const std::optional<DeviceInventory>& complete_devices() const {
+    static const std::optional<DeviceInventory> none;
+    return state_.notes.devices && state_.notes.devices->complete ? state_.notes.devices : none;
   }
 
   void wake(k8s::WallTime when) { wake_ = wake_ ? std::min(*wake_, when) : when; }
@@ -194,12 +206,19 @@ class ReconcileStep {
       for (const std::string& node : replica_plan_.dead_nodes) {
         if (makes && !state_.notes.nodes_read.contains(node)) return get_node(node);
       }
+      if (makes) {
+        if (auto request = make_claim_templates(true)) return request;
+      }
       if (!makes || (!state_.notes.conflict && !state_.notes.refused)) return action;
+    }
+    if (waits_for_claim()) {
+      if (auto request = make_claim_templates(false)) return request;
     }
     for (const Json& group : replica_plan_.pod_groups) {
       if (auto request = make_pod_group(group)) return request;
     }
     if (auto request = superseded(planning_, view_, state_.notes.policy)) return request;
+    if (auto request = remove_claim_templates()) return request;
     const Json status = this->status();
     for (const bool wanted : {true, false}) {  // a route leaves its InferencePool before that is removed
       for (const OptionalChild& child : optional_children()) {
@@ -216,6 +235,59 @@ class ReconcileStep {
       return std::nullopt;
     group["apiVersion"] = k8s::api_version_of(pod_group_resources[state_.notes.pod_group_version]);
     return state_.notes.pod_groups_missing.contains(id) ? create(group) : get(group);
+  }
+
+  /// Creates the ResourceClaimTemplates that pods name. The status has their names before, for another name is another
+  /// pod hash, which is committed before anything is created: no template is forgotten. With `before_pods`, a template
+  /// that cannot be created keeps pods from being created.
+  std::optional<Request> make_claim_templates(bool before_pods) {
+    if (!wanted_ || !spec().devices.claim || state_.notes.conflict || state_.notes.refused) return std::nullopt;
+    const std::string& kind = claim_templates_resource.kind;
+    for (const Json& wanted : claim_templates(owner_, spec(), pods_->layout)) {
+      const std::string id = id_of(wanted), name = k8s::key_of(wanted).name;
+      if (const auto live = state_.notes.live.find(id); live != state_.notes.live.end()) {
+        if (is_controlled_by(live->second, owner_.uid)) continue;
+        state_.notes.conflict = conflict_text(kind + " " + name, live->second);
+        return std::nullopt;
+      }
+      if (const auto why = state_.notes.unavailable.find(kind); why != state_.notes.unavailable.end()) {
+        if (before_pods)
+          state_.notes.refused = Wait{name_of(Reason::Unschedulable),
+                                      "no pod is created without " + kind + " " + name + ": " + why->second};
+        return std::nullopt;
+      }
+      return state_.notes.claim_templates_read.contains(name) ? create(wanted) : get(wanted);
+    }
+    return std::nullopt;
+  }
+
+  /// Returns true while a pod has no node, for the claim of its devices is made from the template.
+  bool waits_for_claim() const {
+    return std::ranges::any_of(replica_plan_.pods, [](const PodState& pod) {
+      return !pod.claim_template.empty() && !pod.bound() && !pod.deleting;
+    });
+  }
+
+  /// Removes the ResourceClaimTemplates of an earlier spec or plan that no pod names any more.
+  std::optional<Request> remove_claim_templates() const {
+    const bool undecided = spec().devices.claim && !wanted_;
+    if (undecided || state_.notes.conflict || state_.notes.unreadable ||
+        state_.notes.unavailable.contains(claim_templates_resource.kind))
+      return std::nullopt;
+    std::set<std::string> named;
+    for (const PodState& pod : replica_plan_.pods) named.insert(pod.claim_template);
+    if (wanted_) {
+      for (const Json& wanted : claim_templates(owner_, spec(), pods_->layout)) named.insert(k8s::key_of(wanted).name);
+    }
+    for (const std::string& name : recorded_claim_templates(*view_.model)) {
+      if (named.contains(name)) continue;
+      if (!state_.notes.claim_templates_read.contains(name))
+        return Request{.verb = Verb::Get, .resource = claim_templates_resource, .ns = owner_.key.ns, .name = name};
+      const auto live = state_.notes.live.find(claim_templates_resource.kind + "/" + name);
+      if (live != state_.notes.live.end() && is_controlled_by(live->second, owner_.uid))
+        return remove(claim_templates_resource, live->second);
+    }
+    return std::nullopt;
   }
 
   /// Says of pods that wait for a PodGroup why it is not there.
@@ -252,6 +324,9 @@ class ReconcileStep {
       if (child.wanted(spec()) && why != state_.notes.unavailable.end())
         add("no " + child.resource.kind + " (" + child.field + "): " + why->second);
     }
+    if (const auto why = state_.notes.unavailable.find(claim_templates_resource.kind);
+        spec().devices.claim && why != state_.notes.unavailable.end())
+      add("no " + claim_templates_resource.kind + " (devices.claim): " + why->second);
     if (!spec().route) return;
     for (const Canary& canary : spec().route->canaries) {
       if (const std::string why = no_share(canary, view_); !why.empty())

@@ -21,7 +21,8 @@ struct ReconcileState {
   std::optional<Snapshot> view;       ///< the snapshot, updated by the responses so far
   std::optional<k8s::Request> sent;   ///< awaits its response
   bool asks_policy = false,
-       asks_claim = false;  ///< the sent request reads the user's policy ConfigMap; the PVC of the checkpoint
+       asks_claim = false;    ///< the sent request reads the user's policy ConfigMap; the PVC of the checkpoint
+  bool asks_devices = false;  ///< the sent request reads a part of the device inventory
   Notes notes;
   std::vector<Event> events;           ///< Kubernetes Events to record when the reconcile ends
   std::vector<StageTime> stage_times;  ///< to observe in metrics when the reconcile ends

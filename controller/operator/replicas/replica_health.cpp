@@ -182,7 +182,7 @@ std::optional<Exit> ReplicaHealth::unhealthy_device(const Replica& replica) cons
     if (pod->unhealthy_device.empty()) continue;
     return Exit{name_of(Reason::DeviceFault),
                 "device " + pod->unhealthy_device + " of pod " + pod->name + " on node " + pod->node +
-                    " is unhealthy, as its device plugin reports",
+                    " is unhealthy, as its device plugin or driver reports",
                 {},
                 {},
                 {}};

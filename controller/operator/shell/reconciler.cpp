@@ -133,7 +133,8 @@ Snapshot Reconciler::snapshot(const k8s::Key& key) {
   if (nodes_) out.nodes = nodes_->list();
   for (const std::string& name : canary_names(*out.model)) out.canaries[name] = models_.get({key.ns, name});
   const bool counts =
-      !at(*out.model, "/spec/devices/resource").is_null() || k8s::string_at(*out.model, "/spec/devices/type") != "CPU";
+      at(*out.model, "/spec/devices/claim").is_null() && (!at(*out.model, "/spec/devices/resource").is_null() ||
+                                                          k8s::string_at(*out.model, "/spec/devices/type") != "CPU");
   if (counts && shares_devices(*out.model)) out.memory_held = memory_held(key);
   if (counts && waits_for_node(out.pods))
     out.devices_used = devices_used();  // it scans all pods with devices, and only the message "free 2 of 4" needs it

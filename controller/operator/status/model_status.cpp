@@ -5,6 +5,7 @@
 
 #include "controller/core/conditions.h"
 #include "controller/operator/api/object_text.h"
+#include "controller/operator/api/requests.h"
 #include "controller/operator/children/optional_children.h"
 #include "controller/operator/planning/hardware.h"
 #include "controller/operator/status/model_conditions.h"
@@ -56,6 +57,23 @@ Json plan_json(const StatusInputs& in) {
   return out;
 }
 
+/// Returns how many devices a pod that found no node needs, and what is known of free ones; "" if it lacks others.
+std::string lacking_devices(const PodState& pod, const Spec& spec, const Snapshot& snapshot, int devices_per_pod) {
+  const std::string& resource = spec.devices.resource;
+  const std::string needs = "needs " + std::to_string(devices_per_pod) + " ";
+  const bool counted = !resource.empty() && pod.wait->message.find("Insufficient " + resource) != std::string::npos;
+  if (counted && (!device_nodes(spec, snapshot).empty() || admitted_nodes(spec, snapshot).empty()))
+    return needs + resource + " on one node, " + free_devices(spec, snapshot);
+  const bool claimed = (spec.devices.claim || !resource.empty()) &&
+                       pod.wait->message.find("cannot allocate all claims") != std::string::npos;
+  if (!counted && !claimed) return "";
+  const std::string unknown =
+      "; which devices of a DeviceClass are free only the scheduler knows: see the events of pod " + pod.name;
+  if (spec.devices.claim)
+    return needs + "devices of DeviceClass " + spec.devices.claim->device_class + " on one node" + unknown;
+  return needs + resource + " on one node, and no node that the spec admits offers it by a device plugin" + unknown;
+}
+
 /// Without a plan, returns that of the replicas which still run, else why there is none.
 Json no_plan_json(const StatusInputs& in) {
   if (!in.replica_plan.records.empty()) return at(*in.snapshot.model, "/status/plan");
@@ -87,7 +105,40 @@ Json replicas_json(const StatusInputs& in) {
   return out;
 }
 
+/// Returns the names of templates that the pods of the spec need, and of earlier ones until they are gone.
+Json claim_templates_json(const StatusInputs& in) {
+  Json out = Json::array();
+  std::set<std::string> names = recorded_claim_templates(*in.snapshot.model);
+  std::erase_if(names, [&](const std::string& name) {
+    const auto live = in.notes.live.find(claim_templates_resource.kind + "/" + name);
+    return in.notes.claim_templates_read.contains(name) &&
+           (live == in.notes.live.end() || !is_controlled_by(live->second, in.owner.uid));
+  });
+  for (const PodState& pod : in.replica_plan.pods) {
+    if (!pod.claim_template.empty()) names.insert(pod.claim_template);
+  }
+  if (in.wanted) {
+    for (const Json& wanted : claim_templates(in.owner, in.spec, in.wanted->inputs.layout))
+      names.insert(k8s::key_of(wanted).name);
+  }
+  for (const std::string& name : names) out.push_back(name);
+  return out;
+}
+
 }  // namespace
+
+std::set<std::string> recorded_claim_templates(const Json& model) {
+  std::set<std::string> out;
+  const Json& names = at(model, "/status/resourceClaimTemplates");
+  if (!names.is_array()) return out;
+  const std::string prefix = claim_template_name(k8s::key_of(model).name, "");
+  for (const Json& name : names) {  // others may write the status, and names become parts of paths
+    const std::string text = name.is_string() ? name.get<std::string>() : "";
+    if (text.starts_with(prefix) && text.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789-") == text.npos)
+      out.insert(text);
+  }
+  return out;
+}
 
 Json make_status(const StatusInputs& in) {
   const Json& old = at(*in.snapshot.model, "/status");
@@ -110,6 +161,8 @@ Json make_status(const StatusInputs& in) {
               {"selector", scale_selector(in.owner.key.name)},
               {"conditions", std::move(conditions)},
               {"replicaStatuses", replicas_json(in)}};
+  if (Json templates = claim_templates_json(in); !templates.empty())
+    status["resourceClaimTemplates"] = std::move(templates);
   if (in.notes.truncation_level > 1) {  // the API server accepted these fields before
     for (const char* key : {"plan", "endpoint", "lastFailure"}) {
       if (old.is_object() && old.contains(key)) status[key] = old[key];
@@ -145,13 +198,10 @@ void refine_waits(std::vector<PodState>& pods, const Spec& spec, const Snapshot&
                   const std::map<std::string, MountEvent>& mount_events, int devices_per_pod) {
   for (PodState& pod : pods) {
     if (!pod.wait) continue;
-    const std::string& resource = spec.devices.resource;
-    if (pod.wait->reason == Reason::Unschedulable && !resource.empty() &&
-        pod.wait->message.find("Insufficient " + resource) != std::string::npos) {
-      pod.wait = Wait{name_of(Reason::InsufficientDevices),
-                      "needs " + std::to_string(devices_per_pod) + " " + resource + " on one node, " +
-                          free_devices(spec, snapshot) + "; the scheduler says: " + pod.wait->message};
-    }
+    const std::string lack =
+        pod.wait->reason == Reason::Unschedulable ? lacking_devices(pod, spec, snapshot, devices_per_pod) : "";
+    if (!lack.empty())
+      pod.wait = Wait{name_of(Reason::InsufficientDevices), lack + "; the scheduler says: " + pod.wait->message};
     const auto observed = mount_events.find(k8s::uid_of(*pod.object));
     if (pod.creating_since && observed != mount_events.end() && !observed->second.wait.reason.empty())
       pod.wait = observed->second.wait;

@@ -14,11 +14,13 @@ namespace pm::op {
 
 /// The results of the API calls of this reconcile.
 struct Notes {
-  std::optional<PolicyAnswer> policy;   ///< the result of reading spec.model.policyRef
-  std::optional<Claim> claim;           ///< the PVC of the checkpoint
-  std::optional<std::string> conflict;  ///< an object with one of our names has another owner
-  std::optional<Wait> refused;          ///< the API server refused a pod: quota, Pod Security, a bad value
-  std::map<std::string, Json> live;     ///< objects read from the API server, by "Kind/name"
+  std::optional<PolicyAnswer> policy;          ///< the result of reading spec.model.policyRef
+  std::optional<Claim> claim;                  ///< the PVC of the checkpoint
+  std::optional<DeviceInventory> devices;      ///< the DeviceClass and the ResourceSlices, read so far
+  std::set<std::string> claim_templates_read;  ///< names; a ResourceClaimTemplate exists if `live` has it
+  std::optional<std::string> conflict;         ///< an object with one of our names has another owner
+  std::optional<Wait> refused;                 ///< the API server refused a pod: quota, Pod Security, a bad value
+  std::map<std::string, Json> live;            ///< objects read from the API server, by "Kind/name"
   std::set<std::string> optional_read;  ///< kinds of optional children that were read; one exists if `live` has it
   std::map<std::string, std::string> unavailable;  ///< why an optional child cannot be created, by its kind
   /// "Kind/name" of corrected objects. Each is corrected once per reconcile, in case somebody reverts it at once.
@@ -44,6 +46,9 @@ struct StatusInputs {
 /// Builds the whole status with the conditions Planned, Scheduled, ModelLoaded, Ready, Reconciling and Stalled.
 /// lastTransitionTime of a condition changes only with its status.
 Json make_status(const StatusInputs&);
+
+/// Returns the names in status.resourceClaimTemplates: of templates that the operator made, or may have made.
+std::set<std::string> recorded_claim_templates(const Json& model);
 
 /// Sets wait reasons of pods that need more than the pod: InsufficientDevices (needs N, free M) and VolumeNotMounted.
 /// `mount_events` is that of ModelCache.

@@ -91,6 +91,11 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
   resources: [podgroups]
   verbs: [create, get]              # the garbage collector removes them with their pods
 {{- end }}
+{{- if .Values.dra.enabled }}
+- apiGroups: [resource.k8s.io]
+  resources: [resourceclaimtemplates]
+  verbs: [create, get, delete]
+{{- end }}
 {{- if .Values.gatewayApi.enabled }}
 - apiGroups: [gateway.networking.k8s.io]
   resources: [httproutes]

@@ -7,13 +7,15 @@
 #                        measure beside ours), oldest (the API server of the oldest Kubernetes that is supported),
 #                        kthena (a gateway that reads InferencePools), epp (the endpoint picker of InferencePools),
 #                        traefik (a gateway that reads HTTPRoutes), kueue (queues with quotas), containerd and
-#                        containerd-shim (a runtime with image volumes), keda and keda-adapter (autoscaling by any
-#                        metric, and what hands its metrics to the HPA), prometheus-adapter (hands those of pods to it),
-#                        certmanager (certificates), externalsecrets (only its CRDs, by --source)
+#                        containerd-shim (a runtime with image volumes), dra (a driver with mock devices for claims),
+#                        keda and keda-adapter (autoscaling by any metric, and what hands its metrics to the HPA),
+#                        prometheus-adapter (hands those of pods to it), certmanager (certificates), externalsecrets
+#                        (only its CRDs, by --source)
 #   build.sh --built NAME             its path if it is built, else exit status 3
 #   build.sh --source NAME [MODULE]   the folder of the source of its module, or of one that it depends on
-# A cold build on two otherwise idle cores takes 1 min for crane and kubescore, 2 to 3 min each for kwok, kubelinter,
-# lws, kthena, epp, kueue and containerd, and 5 min for oldest and traefik. Modules are verified against go.sum.
+# A cold build on two otherwise idle cores takes 1 min for crane, dra and kubescore, 2 to 3 min each for kwok,
+# kubelinter, lws, kthena, epp, kueue and containerd, and 5 min for oldest and traefik. Modules are verified against
+# go.sum.
 set -eu
 here=$(dirname "$(readlink -f "$0")")
 PM_CACHE=${PM_CACHE:-$HOME/.cache/parallelmodel}
@@ -32,6 +34,7 @@ declare -A package=(
   [prometheus-adapter]=sigs.k8s.io/prometheus-adapter/cmd/adapter
   [certmanager]=.
   [kueue]=sigs.k8s.io/kueue/cmd/kueue
+  [dra]=sigs.k8s.io/dra-example-driver/cmd/dra-example-kubeletplugin
   [traefik]=github.com/traefik/traefik/v3/cmd/traefik
   [oldest]=k8s.io/kubernetes/cmd/kube-apiserver)
 

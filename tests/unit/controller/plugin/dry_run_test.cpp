@@ -37,15 +37,17 @@ Json manifest(const std::string& memory = "4Gi") {
              "serving": {"maxSequenceLength": 256, "maxConcurrency": 4, "maxQueue": 16}}})");
 }
 
+std::optional<Json> nothing(const k8s::Request&) { return std::nullopt; }
+
 TEST(DryRun, DescribesThePlanThatTheControllerWouldMake) {
-  const DryRun result = dry_run(manifest(), metadata(), {});
+  const DryRun result = dry_run(manifest(), metadata(), {}, nothing);
   EXPECT_TRUE(result.fits);
   EXPECT_THAT(result.text, HasSubstr("Tensor x 2"));
   EXPECT_THAT(result.text, HasSubstr("not Data x 2 (Slower)"));
 }
 
 TEST(DryRun, SaysWhyNothingFits) {
-  const DryRun result = dry_run(manifest("64Mi"), metadata(), {});
+  const DryRun result = dry_run(manifest("64Mi"), metadata(), {}, nothing);
   EXPECT_FALSE(result.fits);
   EXPECT_THAT(result.text, HasSubstr("DoesNotFit: "));
 }
@@ -53,7 +55,25 @@ TEST(DryRun, SaysWhyNothingFits) {
 TEST(DryRun, NamesTheFieldOfASpecThatCannotBeRead) {
   Json broken = manifest();
   broken["spec"]["devices"]["count"] = "two";
-  EXPECT_THROW(dry_run(broken, metadata(), {}), std::invalid_argument);
+  EXPECT_THROW(dry_run(broken, metadata(), {}, nothing), std::invalid_argument);
+}
+
+TEST(DryRun, ReadsTheSlicesOfDevicesThatNoNodeOffers) {
+  Json model = manifest();
+  model["spec"]["devices"] = {{"count", 2}, {"type", "GPU"}, {"claim", {{"deviceClassName", "gpus"}}}};
+  std::vector<std::string> paths;
+  const auto read = [&](const k8s::Request& request) -> std::optional<Json> {
+    paths.push_back(k8s::path_of(request));
+    if (paths.size() == 1) return Json{{"metadata", {{"name", "gpus"}}}};
+    const Json device{{"capacity", {{"memory", {{"value", "80Gi"}}}}}};
+    return Json{{"items", Json::array({{{"spec", {{"allNodes", true}, {"devices", Json::array({device})}}}}})}};
+  };
+  const auto node = std::make_shared<const Json>(Json{{"metadata", {{"name", "a"}}}});
+  const DryRun result = dry_run(model, metadata(), {node}, read);
+  EXPECT_TRUE(result.fits) << result.text;
+  EXPECT_EQ(paths, (std::vector<std::string>{"/apis/resource.k8s.io/v1/deviceclasses/gpus",
+                                             "/apis/resource.k8s.io/v1/resourceslices?limit=500"}));
+  EXPECT_THAT(dry_run(model, metadata(), {node}, nothing).text, HasSubstr("set spec.devices.memory"));
 }
 
 TEST(KnownMetadata, ComesFromThePlanOfTheSameCheckpointOnly) {

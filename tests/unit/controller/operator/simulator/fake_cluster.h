@@ -51,6 +51,8 @@ class FakeCluster final : public k8s::Api {
   void change_pod(const std::string& name, const std::function<void(Json& pod)>&);
   void show_devices(int count);  ///< sets the devices in the status of node-a
   void add_node(const std::string& name, int devices);
+  /// Adds a DeviceClass of a driver, and a ResourceSlice of node-a with so many devices of so much memory.
+  void publish_devices(int count, const std::string& memory, const std::string& device_class = "gpus");
   void cordon(const std::string& name, bool unschedulable = true);
   /// Marks a pod with a condition that announces its end, then deletes it, as the eviction API does.
   void evict(const std::string& pod, const std::string& condition = "DisruptionTarget",
@@ -121,6 +123,7 @@ class FakeCluster final : public k8s::Api {
   std::string waiting_reason = "ImagePullBackOff";  ///< of workers that do not start
   bool serves_optional = false;                     ///< the CRDs of optional children are installed
   std::set<std::string> pod_group_versions;         ///< of scheduling.k8s.io; empty: no PodGroups
+  bool serves_devices = false;                      ///< of resource.k8s.io/v1: classes, slices and claims
   std::string broken_image;                         ///< workers with this image never become ready
   int devices = 8;                                  ///< of node-a
   int drain_seconds = 0;                            ///< how long a deleted pod still runs
@@ -141,6 +144,7 @@ class FakeCluster final : public k8s::Api {
   void drop(const std::string& plural, const k8s::Key& key);
   void remember();
   void check_pod(const Json& pod);
+  void claim_devices(Json& pod);
   void check_deletion(const Json& pod);
   std::string new_uid(const std::string& plural, const std::string& name);
   void collect();

@@ -16,7 +16,8 @@ using k8s::Key;
 namespace {
 
 int devices_of(const Json& pod) {
-  return std::stoi(pod["spec"]["containers"][0]["resources"]["limits"].value("nvidia.com/gpu", "0"));
+  const int claimed = static_cast<int>(integer_at(pod, "/status/claimed").value_or(0));
+  return claimed + std::stoi(pod["spec"]["containers"][0]["resources"]["limits"].value("nvidia.com/gpu", "0"));
 }
 
 }  // namespace
@@ -36,6 +37,26 @@ void FakeCluster::set_node_ready(const std::string& name, bool ready) {
     set_condition(unready, "Ready", false, now_);
     store("pods", std::move(unready));
   }
+}
+
+void FakeCluster::publish_devices(int count, const std::string& memory, const std::string& device_class) {
+  serves_devices = true;
+  Json devices = Json::array();
+  for (int i = 0; i < count; ++i) {
+    devices.push_back({{"name", "gpu-" + std::to_string(i)},
+                       {"attributes", {{"productName", {{"string", "NVIDIA H100 80GB HBM3"}}}}},
+                       {"capacity", {{"memory", {{"value", memory}}}}}});
+  }
+  const Json selector{{"cel", {{"expression", "device.driver == \"gpu.example.com\""}}}};
+  put("deviceclasses",
+      {{"metadata", {{"name", device_class}}},
+       {"spec", {{"selectors", Json::array({selector})}, {"extendedResourceName", "nvidia.com/gpu"}}}});
+  put("resourceslices", {{"metadata", {{"name", "node-a-" + device_class}}},
+                         {"spec",
+                          {{"driver", "gpu.example.com"},
+                           {"nodeName", "node-a"},
+                           {"pool", {{"name", "node-a"}, {"generation", 1}, {"resourceSliceCount", 1}}},
+                           {"devices", std::move(devices)}}}});
 }
 
 void FakeCluster::cordon(const std::string& name, bool unschedulable) {
@@ -152,7 +173,8 @@ void FakeCluster::bind(Json& pod) {
   if (node == room.end())
     return set_condition(
         pod, "PodScheduled", false, now_, "Unschedulable",
-        "0/" + std::to_string(1 + more_nodes_.size()) + " nodes are available: 1 Insufficient nvidia.com/gpu.");
+        "0/" + std::to_string(1 + more_nodes_.size()) + " nodes are available: 1 " +
+            (pod["spec"].contains("resourceClaims") ? "cannot allocate all claims." : "Insufficient nvidia.com/gpu."));
   pod["spec"]["nodeName"] = node->first;
   set_condition(pod, "PodScheduled", true, now_);
 }

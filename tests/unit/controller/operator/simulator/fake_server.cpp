@@ -70,6 +70,8 @@ Response FakeCluster::answer(const Request& request) {
     return error(Failure::NotFound, 404, "the server could not find the requested resource");
   if (request.resource.plural == "podgroups" && !pod_group_versions.contains(request.resource.version))
     return error(Failure::NotFound, 404, "the server could not find the requested resource");
+  if (request.resource.group == "resource.k8s.io" && !serves_devices)
+    return error(Failure::NotFound, 404, "the server could not find the requested resource");
   const auto place = objects_.find({request.resource.plural, Key{request.ns, request.name}});
   const ApiError absent =
       error(Failure::NotFound, 404, request.resource.plural + " \"" + request.name + "\" not found");
@@ -82,6 +84,7 @@ Response FakeCluster::answer(const Request& request) {
     case Verb::Delete:
       return erase(request);
     case Verb::List:
+      if (request.resource.group == "resource.k8s.io") return Json{{"items", all(request.resource.plural)}};
       return Json{{"items", Json::array({{{"reason", "Scheduled"}, {"note", "assigned"}},
                                          {{"reason", kubelet_says}, {"note", mount_failure + worker_mount_failure}}})}};
     case Verb::Get:
@@ -102,6 +105,7 @@ Response FakeCluster::create(const Request& request) {
     if (pod_group_versions.empty()) object["spec"].erase("schedulingGroup");
     check_pod(object);
     object["status"]["phase"] = "Pending";
+    claim_devices(object);
   }
   if (request.resource == k8s::services_resource) {
     for (Json& port : object["spec"]["ports"]) port["protocol"] = "TCP";  // a default of the server
@@ -196,6 +200,18 @@ Response FakeCluster::erase(const Request& request) {
   const Json gone = *place->second.object;
   drop(request.resource.plural, place->first.second);
   return gone;
+}
+
+/// Makes the claim of a pod from its template, which must be there before the pod.
+void FakeCluster::claim_devices(Json& pod) {
+  const std::string name = k8s::string_at(pod, "/spec/resourceClaims/0/resourceClaimTemplateName");
+  if (name.empty()) return;
+  const Json* made_from = find("resourceclaimtemplates", name);
+  if (!made_from) {
+    violations.push_back(k8s::key_of(pod).name + " is made before its template " + name);
+    return;
+  }
+  pod["status"]["claimed"] = op::at(*made_from, "/spec/spec/devices/requests/0/exactly/count");
 }
 
 /// Checks the invariants about generations when a pod is created.

@@ -398,6 +398,46 @@ const std::vector<Scenario>& scenarios() {
        .learns = true,
        .unwatched = true,
        .counts = true},
+      {.name = "claims of uneven pods, another claim, and none",
+       .play =
+           [](FakeCluster& c, const Settle& settle) {
+             c.serves_devices = true;
+             c.devices = 2;
+             c.drain_seconds = 2;
+             two_nodes(c);
+             c.edit([](Json& model) {
+               model["spec"]["devices"] = {
+                   {"count", 3}, {"type", "CPU"}, {"perNode", 2}, {"claim", {{"deviceClassName", "gpus"}}}};
+               model["spec"]["parallelism"]["strategy"] = "Data";
+             });
+             settle();
+             EXPECT_TRUE(c.is_true("Ready"));
+             EXPECT_EQ(c.all("resourceclaimtemplates").size(), 2u);
+             c.edit([](Json& model) { model["spec"]["devices"]["claim"]["selectors"] = {"true"}; });
+             settle();
+             EXPECT_EQ(c.all("resourceclaimtemplates").size(), 2u);
+             c.edit([](Json& model) { model["spec"]["devices"].erase("claim"); });
+             settle();
+             EXPECT_TRUE(c.all("resourceclaimtemplates").empty());
+           },
+       .learns = true,
+       .unwatched = true},
+      {.name = "a plan from slices that appear late",
+       .play =
+           [](FakeCluster& c, const Settle& settle) {
+             Json model = model_named("m");
+             model["spec"]["devices"] = {
+                 {"count", 2}, {"type", "GPU"}, {"resource", "deviceclass.resource.kubernetes.io/gpus"}};
+             model["spec"].erase("resources");
+             c.apply(model);
+             settle();
+             EXPECT_EQ(c.reason("Planned"), "DeviceMemoryUnknown");
+             c.publish_devices(4, "80Gi");
+             c.advance(std::chrono::seconds(60));
+             settle();
+             EXPECT_TRUE(c.is_true("Ready"));
+           },
+       .learns = true},
       {.name = "delete and create again",
        .play =
            [](FakeCluster& c, const Settle& settle) {
