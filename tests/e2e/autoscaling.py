@@ -82,8 +82,8 @@ def keda(world: World, folder: Path) -> Iterator[None]:
 
 @contextmanager
 def prometheus(world: World, folder: Path, model: str) -> Iterator[str]:
-    """Runs Debian's Prometheus, and returns its URL. It cannot ask Kubernetes for pods, so a thread writes down those of
-    the model."""
+    """Runs Debian's Prometheus, and returns its URL. It cannot ask Kubernetes for pods, so a thread writes down those
+    of the model."""
     (folder / "prometheus.yml").write_text(
         "global: {scrape_interval: 1s, scrape_timeout: 1s}\n"
         "scrape_configs:\n"

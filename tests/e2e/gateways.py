@@ -214,9 +214,7 @@ def pick(address: str, body: dict[str, Any], timeout: float = 20) -> str:
         messages.ProcessingRequest(
             request_headers=messages.HttpHeaders(headers=base_pb2.HeaderMap(headers=values), end_of_stream=False)
         ),
-        messages.ProcessingRequest(
-            request_body=messages.HttpBody(body=json.dumps(body).encode(), end_of_stream=True)
-        ),
+        messages.ProcessingRequest(request_body=messages.HttpBody(body=json.dumps(body).encode(), end_of_stream=True)),
     ]
     with grpc.insecure_channel(address) as channel:
         for reply in services.ExternalProcessorStub(channel).Process(iter(parts), timeout=timeout):

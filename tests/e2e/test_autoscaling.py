@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Autoscalers of the field (autoscaling.py) scale a model by the examples. A HorizontalPodAutoscaler does so by a metric
-of pods. KEDA does so by the queues of replicas under load, to none without requests, and to one again for requests that
-an endpoint picker holds meanwhile. Periods are shorter than in the examples."""
+"""Autoscalers of the field (autoscaling.py) scale a model by the examples. A HorizontalPodAutoscaler does so by a
+metric of pods. KEDA does so by the queues of replicas under load, to none without requests, and to one again for
+requests that an endpoint picker holds meanwhile. Periods are shorter than in the examples."""
 
 import os
 import threading
@@ -126,7 +126,7 @@ def scale_by_load(world, autoscaler: list[dict], most: int) -> None:
     assert set(codes) == {200}, codes
     down = wait_replicas(world, 1, "one replica without load")
     print(
-        f"\n{len(codes)} requests, none failed; {most} replicas after {up:.1f} s, one {down:.1f} s after the last answer"
+        f"\n{len(codes)} requests, none failed; {most} replicas after {up:.1f} s, one {down:.1f} s after the end"
     )
     for one in autoscaler:
         world.cluster.kubectl("delete", one["kind"], NAME, "-n", MODELS, "--wait=true")
@@ -155,6 +155,8 @@ def test_requests_at_zero_replicas_are_held_until_one_serves(world):
     held = [world.inside.start(ask, 180) for _ in range(10)]
     codes = [one.result(200) for one in held]
     assert codes == [200] * 10
-    startup = world.pm(NAME)["status"]["startup"]
-    print(f"\n10 requests held at zero replicas, answered after {time.monotonic() - begin:.1f} s; status.startup: {startup}")
+    seconds, startup = time.monotonic() - begin, world.pm(NAME)["status"]["startup"]
+    print(
+        f"\n10 requests held at zero replicas, answered after {seconds:.1f} s; status.startup: {startup}"
+    )
     wait_replicas(world, 0, "no replica again")

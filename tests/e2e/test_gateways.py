@@ -143,7 +143,9 @@ def test_an_endpoint_picker_reads_the_queues_of_replicas(world):
     edit(world, "chat", {"router": {"inferencePool": {"endpointPicker": {"name": "picker"}}}})
     address = ready(world, "picker", MODELS).removeprefix("http://")
     first, second = sorted(pod["status"]["podIP"] for pod in world.pods("chat"))
-    picked = world.cluster.wait_for(lambda: {world.inside(pick, address, BODY) for _ in range(20)}, 30, "the picker answers")
+    picked = world.cluster.wait_for(
+        lambda: {world.inside(pick, address, BODY) for _ in range(20)}, 30, "the picker answers"
+    )
     assert picked <= {f"{first}:8000", f"{second}:8000"}
     for busy, idle in ((first, second), (second, first)):
         stop = threading.Event()

@@ -80,7 +80,15 @@ def test_logs_and_bundle_hold_the_lines_of_the_ranks(world, served, tmp_path):
     print(run(world, "bundle", served, "--output", folder))
     names = {path.name for path in folder.iterdir()}
     [pod] = world.pods(served)
-    for name in ("parallelmodel.json", "status.txt", "ranks.txt", "events.txt", "nodes.json", "configmaps.json", "networkpolicies.json"):
+    for name in (
+        "parallelmodel.json",
+        "status.txt",
+        "ranks.txt",
+        "events.txt",
+        "nodes.json",
+        "configmaps.json",
+        "networkpolicies.json",
+    ):
         assert name in names, names
     assert f"log-{pod['metadata']['name']}.txt" in names and "errors.txt" not in names, names
     assert json.loads((folder / f"status-{pod['metadata']['name']}.json").read_text())["state"] == "Ready"

@@ -53,7 +53,17 @@ def served(world, folder: Path) -> str:
     authority = folder / "ca.crt"
     authority.write_bytes(base64.b64decode(world.cluster.get("secret", "stories-ca", MODELS)["data"]["ca.crt"]))
     host = f"{NAME}.{MODELS}.svc"
-    curl = ("curl", "-s", "--cacert", str(authority), "-w", "%{certs}", "-o", "/dev/null", f"https://{host}:8000/health")
+    curl = (
+        "curl",
+        "-s",
+        "--cacert",
+        str(authority),
+        "-w",
+        "%{certs}",
+        "-o",
+        "/dev/null",
+        f"https://{host}:8000/health",
+    )
     text = world.cluster.exec(*curl, check=False)
     begin, end = text.find("-----BEGIN"), text.find("-----END")
     return text[begin:end]
@@ -83,7 +93,9 @@ def test_cert_manager_issues_a_certificate_and_a_renewed_one_is_served_without_a
         # kubelets look at Secrets within a minute, or when the pod changes
         world.cluster.kubectl("annotate", "pod", pod["metadata"]["name"], "-n", MODELS, "tests/certificate=second")
         world.cluster.wait_for(
-            lambda: (now := served(world, tmp_path)) and now in second.decode(), 120, "the renewed certificate is served"
+            lambda: (now := served(world, tmp_path)) and now in second.decode(),
+            120,
+            "the renewed certificate is served",
         )
         now = world.pod(NAME)
         assert now["metadata"]["uid"] == pod["metadata"]["uid"]

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Several models on one device: the fake plugin hands out four shares, as NVIDIA's does with time slices. Each model has
-a cap by devices.memory, and one that does not fit beside the others waits until it does."""
+"""Several models on one device: the fake plugin hands out four shares, as NVIDIA's does with time slices. Each model
+has a cap by devices.memory, and one that does not fit beside the others waits until it does."""
 
 import json
 
@@ -8,7 +8,11 @@ import pytest
 from world import MIB, MODELS
 
 RESOURCE = "nvidia.com/gpu"
-SHARING = {"memory": "2048", "replicas": "4", "sharing-strategy": "time-slicing"}  # labels of NVIDIA's feature discovery
+SHARING = {
+    "memory": "2048",
+    "replicas": "4",
+    "sharing-strategy": "time-slicing",
+}  # labels of NVIDIA's feature discovery
 
 
 @pytest.fixture

@@ -291,8 +291,8 @@ class World:
             time.sleep(0.2)
 
     def take_certificates(self, namespace: str) -> None:
-        """Lets the pods of a program see the Secret that it fills with certificates when it starts: kubelets look within
-        a minute, or when a pod changes."""
+        """Lets the pods of a program see the Secret that it fills with certificates when it starts: kubelets look
+        within a minute, or when a pod changes."""
 
         def written() -> bool:
             secrets = self.cluster.list("secrets", namespace)

@@ -15,8 +15,8 @@
 namespace pm::engine {
 
 /// Sampling parameters under Hugging Face's names, with its meanings and its order of application. The presence and
-/// frequency penalties and logit_bias follow OpenAI. Penalties and bans also apply to greedy decoding; temperature, top_k, top_p,
-/// min_p and typical_p apply only when do_sample is true.
+/// frequency penalties and logit_bias follow OpenAI. Penalties and bans also apply to greedy decoding; temperature,
+/// top_k, top_p, min_p and typical_p apply only when do_sample is true.
 struct SamplingParams {
   bool do_sample = false;  ///< false: greedy decoding
   double temperature = 1;
@@ -33,9 +33,9 @@ struct SamplingParams {
   std::vector<std::vector<int32_t>> bad_words;
   std::vector<std::pair<int32_t, double>> logit_bias;  ///< added to the logits of these tokens, after the penalties
   std::vector<int32_t> eos;                            ///< end-of-sequence token ids
-  int32_t forced_bos = -1, forced_eos = -1;  ///< forced second token of a sequence and forced last token at
+  int32_t forced_bos = -1, forced_eos = -1;            ///< forced second token of a sequence and forced last token at
                                              ///< max_new_tokens; -1: the model's value, or none if it has none
-  int64_t max_new_tokens = 0;                ///< copied from the request; 0: unknown
+  int64_t max_new_tokens = 0;  ///< copied from the request; 0: unknown
   bool operator==(const SamplingParams&) const = default;
 
   /// Returns the token that is forced at position `length` (from 0) when the answer has `generated` tokens so far; -1

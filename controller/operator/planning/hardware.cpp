@@ -94,8 +94,8 @@ std::optional<Hardware> gpu_memory(const Spec& spec, const Snapshot& snapshot, H
   return hardware;
 }
 
-/// Lists the admitted nodes with the resource, and what other ParallelModels hold there. Of those that say no size it is
-/// a share. Other replicas of this model are spread over the nodes.
+/// Lists the admitted nodes with the resource, and what other ParallelModels hold there. Of those that say no size it
+/// is a share. Other replicas of this model are spread over the nodes.
 std::vector<DeviceOffer> device_offers(const Spec& spec, const Snapshot& snapshot, int64_t memory) {
   std::vector<DeviceOffer> out;
   const auto nodes = device_nodes(spec, snapshot);

@@ -18,7 +18,8 @@ namespace pm::op {
 /// 1. spec.devices.memory;
 /// 2. GPU of ResourceSlices: the smallest capacity that `inventory` selects, else that of the product table for the
 ///    attribute productName;
-/// 3. GPU: the smallest node label nvidia.com/gpu.memory (MiB) of the admitted nodes, else that of the product table for
+/// 3. GPU: the smallest node label nvidia.com/gpu.memory (MiB) of the admitted nodes, else that of the product table
+/// for
 ///    the label nvidia.com/gpu.product; of a device that pods share, a share of it;
 /// 4. CPU: an equal share of spec.resources.memory, else of half the largest admitted node.
 /// Bandwidths, operations and latencies come from the node labels parallelmodel.dev/{memory-gigabytes-per-second,

@@ -51,8 +51,8 @@ std::string refuse_shares(const std::vector<DeviceOffer>& offers, int ranks, int
   for (const DeviceOffer& offer : offers) {
     const bool shared = offer.labels.shared_by > 1;
     if (shared && ranks > 1) {
-      return "devices of " + offer.node + " are shared by " + std::to_string(offer.labels.shared_by) + " pods, and the " +
-             std::to_string(ranks) +
+      return "devices of " + offer.node + " are shared by " + std::to_string(offer.labels.shared_by) +
+             " pods, and the " + std::to_string(ranks) +
              " ranks of a pod may be handed shares of one device, on which they cannot communicate: set devices.count "
              "to 1, or choose devices that are not shared by devices.resource or scheduling.nodeSelector";
     }

@@ -25,15 +25,16 @@ DeviceLabels device_labels(const k8s::Json& node, const std::string& resource);
 struct DeviceOffer {
   std::string node;
   DeviceLabels labels;
-  int64_t devices = 0;         ///< physical ones
-  std::vector<int64_t> held;   ///< bytes of each rank of other ParallelModels that holds a share
+  int64_t devices = 0;        ///< physical ones
+  std::vector<int64_t> held;  ///< bytes of each rank of other ParallelModels that holds a share
 };
 
 /// Returns the bytes that a new rank finds on a device, in the worst case: the device plugin hands out the one with the
 /// fewest ranks, and which ranks these are is not known.
 int64_t left_of_device(const DeviceOffer&);
 
-/// Says why a pod with this many ranks, of which each uses this much memory, may not take any of the offers; "": it may.
+/// Says why a pod with this many ranks, of which each uses this much memory, may not take any of the offers; "": it
+/// may.
 std::string refuse_shares(const std::vector<DeviceOffer>&, int ranks, int64_t memory);
 
 }  // namespace pm::op

@@ -72,12 +72,12 @@ schema::Properties group_properties(ParameterGroup group, Dialect dialect) {
 
 /// What read_logit_bias reads.
 json logit_bias_schema() {
-  return schema::described({{"type", "object"},
-                            {"maxProperties", max_logit_biases},
-                            {"propertyNames", {{"pattern", "^[0-9]{1,9}$"}}},
-                            {"additionalProperties",
-                             {{"type", "number"}, {"minimum", -max_logit_bias}, {"maximum", max_logit_bias}}}},
-                           "Numbers that are added to the logits of these tokens, by token id");
+  return schema::described(
+      {{"type", "object"},
+       {"maxProperties", max_logit_biases},
+       {"propertyNames", {{"pattern", "^[0-9]{1,9}$"}}},
+       {"additionalProperties", {{"type", "number"}, {"minimum", -max_logit_bias}, {"maximum", max_logit_bias}}}},
+      "Numbers that are added to the logits of these tokens, by token id");
 }
 
 /// The fields that read_common reads.

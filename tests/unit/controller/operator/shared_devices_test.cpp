@@ -70,7 +70,8 @@ TEST(LeftOfDevice, TheDeviceWithTheFewestRanksIsHandedOut) {
   EXPECT_EQ(left_of_device(offer(1, {})), 80 * gib);
   EXPECT_EQ(left_of_device(offer(1, {60 * gib})), 20 * gib);
   EXPECT_EQ(left_of_device(offer(2, {60 * gib})), 80 * gib) << "the other device is free";
-  EXPECT_EQ(left_of_device(offer(2, {10 * gib, 60 * gib, 5 * gib})), 20 * gib) << "one rank beside, the largest at worst";
+  EXPECT_EQ(left_of_device(offer(2, {10 * gib, 60 * gib, 5 * gib})), 20 * gib)
+      << "one rank beside, the largest at worst";
   EXPECT_EQ(left_of_device(offer(1, {60 * gib, 60 * gib})), 0) << "never less than nothing";
   EXPECT_EQ(left_of_device(offer(0, {60 * gib})), 20 * gib) << "a plugin that offers fewer shares than one device has";
 }

@@ -197,7 +197,8 @@ TEST(Batcher, ABiasOfATokenOutsideTheVocabularyIsRefused) {
   Request request = request_of("a", {1, 2}, 4);
   request.sampling.logit_bias = {{3, 1}, {20, -1}};
   try {
-    Batcher({.vocabulary = 20, .positions = 64, .kv_blocks = 60, .max_concurrency = 2}).make(std::move(request), {}, {});
+    Batcher({.vocabulary = 20, .positions = 64, .kv_blocks = 60, .max_concurrency = 2})
+        .make(std::move(request), {}, {});
     FAIL() << "accepted";
   } catch (const Error& error) {
     EXPECT_THAT(error.what(), testing::HasSubstr("logit_bias has token id 20"));
