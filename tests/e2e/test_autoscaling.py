@@ -125,9 +125,7 @@ def scale_by_load(world, autoscaler: list[dict], most: int) -> None:
         codes = load.stop()
     assert set(codes) == {200}, codes
     down = wait_replicas(world, 1, "one replica without load")
-    print(
-        f"\n{len(codes)} requests, none failed; {most} replicas after {up:.1f} s, one {down:.1f} s after the end"
-    )
+    print(f"\n{len(codes)} requests, none failed; {most} replicas after {up:.1f} s, one {down:.1f} s after the end")
     for one in autoscaler:
         world.cluster.kubectl("delete", one["kind"], NAME, "-n", MODELS, "--wait=true")
 
@@ -157,7 +155,5 @@ def test_requests_at_zero_replicas_are_held_until_one_serves(world):
     assert codes == [200] * 10
     seconds = time.monotonic() - begin
     ready = [event for event in world.cluster.list("events", MODELS) if event["reason"] == "ReplicaReady"]
-    print(
-        f"\n10 requests held at zero replicas, answered after {seconds:.1f} s: {ready[-1]['message']}"
-    )
+    print(f"\n10 requests held at zero replicas, answered after {seconds:.1f} s: {ready[-1]['message']}")
     wait_replicas(world, 0, "no replica again")
