@@ -67,6 +67,10 @@ int write_bundle(const Kubectl& kubectl, const std::string& model, const std::fi
     const std::string kind = child.resource.plural + "." + child.resource.group;
     bundle.add(child.resource.plural + ".json", {"get", kind, model, "-o", "json"});
   }
+  if (const auto& templates = op::at(object, "/status/resourceClaimTemplates"); templates.is_array()) {
+    bundle.add("resourceclaimtemplates.json", {"get", "resourceclaimtemplates", "-l", children, "-o", "json"});
+    bundle.add("resourceclaims.json", {"get", "resourceclaims", "-o", "json"});  // those of its pods have no labels
+  }
   bundle.add("events.txt", {"get", "events", "--sort-by=.metadata.creationTimestamp"});
   bundle.add("nodes.json", {"get", "nodes", "-o", "json"});
   bundle.add("version.txt", {"version"});
