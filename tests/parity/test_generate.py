@@ -252,6 +252,15 @@ def test_generate_has_the_defaults_of_the_checkpoint_and_flags_go_before_them(tm
         assert cli_sequences(folder, *flags_of(row, num_beams=1)) == [plain]
 
 
+def test_generate_adds_the_biases_of_its_flag():
+    case = BY_NAME["GPT2LMHeadModel-all"]
+    row = inputs.prompts(case, [12], seed=3)[0]
+    bias = {oracle.greedy(case, row, 10)["sequence"][len(row)]: -100.0, 7: 0.25}
+    wanted = oracle.greedy(case, row, 10, sequence_bias=[[[id], value] for id, value in bias.items()])["sequence"]
+    flags = [f"--logit-bias={id}={value}" for id, value in bias.items()]
+    assert cli_sequences(fixtures.checkpoint(case), *flags_of(row, max_new_tokens=10), *flags) == [wanted]
+
+
 def test_generate_ends_at_the_end_tokens_of_its_flag():
     case = BY_NAME["GPT2LMHeadModel-all"]
     row = inputs.prompts(case, [12], seed=3)[0]
@@ -260,6 +269,6 @@ def test_generate_ends_at_the_end_tokens_of_its_flag():
     wanted = [*row, *answer[: answer.index(end) + 1]]
     folder = fixtures.checkpoint(case)
     assert cli_sequences(folder, *flags_of(row, max_new_tokens=10, eos_token_id=f"{end},9999")) == [wanted]
-    for flag in ("--eos-token-id=x", "--stop=", "--bad-words=a", "--stop=a"):
+    for flag in ("--eos-token-id=x", "--stop=", "--bad-words=a", "--stop=a", "--logit-bias=5", "--logit-bias=5=1x"):
         done = worker.run("generate", "--model", folder, *flags_of(row), flag)
         assert done.returncode != 0 and flag.split("=")[0] in done.stderr, done.stderr

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The subcommand generate: it generates from texts or token ids on the command line.
+#include <cmath>
 #include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -24,7 +25,7 @@ struct GenerateOptions : ModelOptions {
   std::vector<std::string> prompts, id_lists, images, audio;
   std::string inputs;
   engine::ParameterValues generation;
-  std::vector<std::string> bad_words, bad_word_ids, end_tokens, stops;
+  std::vector<std::string> bad_words, bad_word_ids, biases, end_tokens, stops;
   bool json = false;
 };
 
@@ -44,6 +45,20 @@ std::vector<int32_t> ids_of(const std::string& list, const std::string& option =
   return ids;
 }
 
+std::pair<int32_t, double> bias_of(const std::string& text) {
+  try {
+    const size_t equals = text.find('=');
+    size_t id_end = 0, end = 0;
+    const int32_t id = std::stoi(text, &id_end);
+    const double bias = std::stod(text.substr(equals + 1), &end);
+    const bool whole = id_end == equals && equals + 1 + end == text.size();
+    if (whole && id >= 0 && std::abs(bias) <= server::max_logit_bias) return {id, bias};
+  } catch (const std::exception&) {
+  }
+  throw Error(Reason::Usage,
+              "--logit-bias \"" + text + "\" is not a token id and a number from -100 to 100; write e.g. 50256=-100");
+}
+
 /// Returns the parameters of the command line, then those of generation_config.json, then Hugging Face's.
 engine::GenerationConfig generation_of(const GenerateOptions& options, const std::filesystem::path& folder,
                                        const std::optional<Tokenizer>& tokenizer) {
@@ -57,6 +72,7 @@ engine::GenerationConfig generation_of(const GenerateOptions& options, const std
     for (auto& ids : server::word_ids(options.bad_words, *tokenizer))
       generation.sampling.bad_words.push_back(std::move(ids));
   }
+  for (const std::string& bias : options.biases) generation.sampling.logit_bias.push_back(bias_of(bias));
   for (const std::string& list : options.end_tokens) {
     const std::vector<int32_t> ids = ids_of(list, "--eos-token-id");
     if (!generation.eos) generation.eos.emplace();
@@ -176,6 +192,8 @@ void add_generate(CLI::App& app, Program& program) {
                          "Text that must not be generated; may be given several times");
   subcommand->add_option("--bad-words-ids", options->bad_word_ids,
                          "Sequence of token ids that must not be generated, e.g. 464,3290; may be given several times");
+  subcommand->add_option("--logit-bias", options->biases,
+                         "Number that is added to the logits of a token, e.g. 50256=-100; may be given several times");
   subcommand->add_option("--eos-token-id", options->end_tokens,
                          "Ids of end tokens in place of the model's, e.g. 2 or 2,32000; may be given several times");
   subcommand
