@@ -28,7 +28,7 @@ struct DeviceTerm {
 /// - device.attributes["DOMAIN"].NAME == VALUE, where VALUE is a string, an integer or a boolean
 /// - device.capacity["DOMAIN"].NAME.compareTo(quantity("Q")) >= 0, or one of == <= > <
 /// Strings may have either kind of quotes. An expression that is no conjunction has no known terms, nor has one whose
-/// strings cannot be told from the rest by their quotes alone.
+/// strings cannot be separated from the rest by their quotes alone.
 std::vector<DeviceTerm> read_terms(const std::string& expression);
 
 /// Returns true when a device of a ResourceSlice fulfils the term. A device without the property does not. Names

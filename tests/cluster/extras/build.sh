@@ -14,8 +14,8 @@
 #   build.sh --built NAME             its path if it is built, else exit status 3
 #   build.sh --source NAME [MODULE]   the folder of the source of its module, or of one that it depends on
 # A cold build on two otherwise idle cores takes 1 min for crane, dra and kubescore, 2 to 3 min each for kwok,
-# kubelinter, lws, kthena, epp, kueue and containerd, and 5 min for oldest and traefik. Modules are verified against
-# go.sum.
+# kubelinter, lws, kthena, epp, kueue, containerd and the others, 5 min for oldest and traefik, and 6 min for keda.
+# Modules are verified against go.sum.
 set -eu
 here=$(dirname "$(readlink -f "$0")")
 PM_CACHE=${PM_CACHE:-$HOME/.cache/parallelmodel}
@@ -38,7 +38,7 @@ declare -A package=(
   [traefik]=github.com/traefik/traefik/v3/cmd/traefik
   [oldest]=k8s.io/kubernetes/cmd/kube-apiserver)
 
-usage() { sed -n '2,14s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+usage() { sed -n '2,15s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 
 flags_of() { # what the program says of its version, where that matters
   [ "$1" = oldest ] || return 0
