@@ -24,6 +24,24 @@ Json merge_patch(const Json& from, const Json& to) {
   return patch;
 }
 
+std::optional<Json> changed_values(const Json& live, const Json& wanted) {
+  Json patch = Json::object();
+  for (const auto& [key, value] : wanted.items()) {
+    const auto old = live.find(key);
+    if (old == live.end()) return std::nullopt;
+    if (covers(*old, value)) continue;
+    if (value.is_array() || old->is_array() || value.is_object() != old->is_object()) return std::nullopt;
+    if (!value.is_object()) {
+      patch[key] = value;
+      continue;
+    }
+    auto inner = changed_values(*old, value);
+    if (!inner) return std::nullopt;
+    patch[key] = std::move(*inner);
+  }
+  return patch;
+}
+
 bool covers(const Json& live, const Json& wanted) {
   if (wanted.is_object()) {
     if (!live.is_object()) return false;

@@ -3,6 +3,9 @@
 
 #include <stdexcept>
 
+#include "controller/operator/api/json_patch.h"
+#include "controller/operator/api/object_text.h"
+
 namespace pm::op {
 
 using k8s::Request;
@@ -55,6 +58,17 @@ Request get(const Request& same_object) {
 }
 
 Request get(const Json& object) { return about(Verb::Get, resource_of(object), object); }
+
+std::optional<Request> set_values(const Json& wanted, const Json& live) {
+  if (!covers(at(live, "/metadata/labels"), wanted["metadata"]["labels"]) ||
+      annotation_of(wanted, annotation::wanted) != annotation_of(live, annotation::wanted))
+    return std::nullopt;
+  auto values = changed_values(at(live, "/spec"), wanted["spec"]);
+  if (!values) return std::nullopt;
+  Request request = about(Verb::MergePatch, resource_of(wanted), wanted);
+  request.body = {{"metadata", {{"uid", k8s::uid_of(live)}}}, {"spec", std::move(*values)}};
+  return request;
+}
 
 Request server_side_apply(const Json& wanted, const Json& live) {
   Request request = about(Verb::Apply, resource_of(wanted), wanted);

@@ -23,6 +23,9 @@ k8s::Request create(const Json& object);
 k8s::Request get(const k8s::Request& same_object);
 /// Reads the object of this name from the API server, not from a store.
 k8s::Request get(const Json& object);
+/// Sets the values of the spec that differ in exactly the live object, which may come from a store; nullopt when more
+/// than such values differ.
+std::optional<k8s::Request> set_values(const Json& wanted, const Json& live);
 /// Applies all our fields to exactly the live object (server-side apply). Fields of others stay; a later object of the
 /// same name is not touched.
 k8s::Request server_side_apply(const Json& wanted, const Json& live);

@@ -114,7 +114,10 @@ class ReconcileStep {
       if (same == present.end()) return create(wanted);
       if (fields_match(wanted, **same) || k8s::being_deleted(**same)) continue;
       const auto live = state_.notes.live.find(id_of(wanted));
-      if (live == state_.notes.live.end()) return get(wanted);  // a store may be stale, and retains no managedFields
+      if (live == state_.notes.live.end()) {
+        if (auto request = set_values(wanted, **same)) return request;
+        return get(wanted);  // a store may be stale, and retains no managedFields
+      }
       if (auto request = correct_drift(wanted, live->second)) return request;
     }
     return remove_redundant(*children);

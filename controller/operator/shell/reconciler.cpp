@@ -28,6 +28,16 @@ bool waits_for_node(const std::vector<k8s::ObjectPtr>& pods) {
   return std::any_of(pods.begin(), pods.end(), [](const auto& pod) { return at(*pod, "/spec/nodeName").is_null(); });
 }
 
+/// Says whether a model that waits for a plan may be handed devices that other pods have too.
+bool shares_devices(const Json& model, const std::vector<k8s::ObjectPtr>& nodes) {
+  const Json* planned = k8s::find_condition(at(model, "/status/conditions"), "Planned");
+  const bool has_plan = planned && planned->value("status", "") == "True" &&
+                        planned->value("observedGeneration", Json()) == at(model, "/metadata/generation");
+  if (has_plan) return false;
+  const std::string resource = k8s::string_at(model, "/spec/devices/resource");
+  return std::ranges::any_of(nodes, [&](const auto& node) { return device_labels(*node, resource).shared_by > 1; });
+}
+
 }  // namespace
 
 k8s::WatchOptions parallel_models(const std::string& ns) {
@@ -94,17 +104,6 @@ std::map<std::string, std::map<std::string, int64_t>> Reconciler::devices_used()
   return used;
 }
 
-/// Says whether a model that waits for a plan may be handed devices that other pods have too.
-bool Reconciler::shares_devices(const Json& model) const {
-  const Json* planned = k8s::find_condition(at(model, "/status/conditions"), "Planned");
-  const bool has_plan = planned && planned->value("status", "") == "True" &&
-                        planned->value("observedGeneration", Json()) == at(model, "/metadata/generation");
-  if (!nodes_ || has_plan) return false;
-  const auto all = nodes_->list();
-  const std::string resource = k8s::string_at(model, "/spec/devices/resource");
-  return std::ranges::any_of(all, [&](const auto& node) { return device_labels(*node, resource).shared_by > 1; });
-}
-
 /// Returns what the pods of all ParallelModels but one hold; see Snapshot.
 std::map<std::string, std::map<std::string, std::vector<int64_t>>> Reconciler::memory_held(const k8s::Key& but) const {
   std::map<std::string, std::map<std::string, std::vector<int64_t>>> held;
@@ -135,7 +134,7 @@ Snapshot Reconciler::snapshot(const k8s::Key& key) {
   const bool counts =
       at(*out.model, "/spec/devices/claim").is_null() && (!at(*out.model, "/spec/devices/resource").is_null() ||
                                                           k8s::string_at(*out.model, "/spec/devices/type") != "CPU");
-  if (counts && shares_devices(*out.model)) out.memory_held = memory_held(key);
+  if (counts && out.nodes && shares_devices(*out.model, *out.nodes)) out.memory_held = memory_held(key);
   if (counts && waits_for_node(out.pods))
     out.devices_used = devices_used();  // it scans all pods with devices, and only the message "free 2 of 4" needs it
   poll_pods(out);

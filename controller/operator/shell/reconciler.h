@@ -47,7 +47,6 @@ class Reconciler {
   void poll_pods(Snapshot&);
   std::shared_ptr<ModelCache> cache(const k8s::Key&, bool there);
   std::map<std::string, std::map<std::string, int64_t>> devices_used() const;
-  bool shares_devices(const Json& model) const;
   std::map<std::string, std::map<std::string, std::vector<int64_t>>> memory_held(const k8s::Key& but) const;
   std::vector<k8s::Key> concerned_by(const Json& node) const;
   std::vector<k8s::Key> routing_to(const Json& model) const;

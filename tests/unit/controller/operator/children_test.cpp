@@ -106,6 +106,35 @@ TEST_F(Children, OurFieldsAreCorrectedWhenSomebodyChangesThem) {
   EXPECT_EQ(k8s::label_of(*cluster.find("services", "m"), label::role), "service");
 }
 
+TEST_F(Children, AnotherNumberInABudgetIsOneRequest) {
+  start(2);
+  const size_t begin = cluster.log.size();
+  edit("/spec/replicas", 3);
+  EXPECT_EQ(cluster.find("poddisruptionbudgets", "m")->at("spec").at("minAvailable"), 3);
+  std::vector<std::string> of_the_budget;
+  for (const std::string& line : log_since(begin)) {
+    if (line.find("poddisruptionbudgets") != line.npos) of_the_budget.push_back(line);
+  }
+  EXPECT_THAT(of_the_budget, ElementsAre("MergePatch poddisruptionbudgets m"));
+}
+
+TEST_F(Children, AnotherBudgetOfTheNameIsNotChanged) {
+  start(2);
+  bool replaced = false;
+  cluster.refuse = [&](const k8s::Request& request) -> std::optional<k8s::ApiError> {
+    if (replaced || request.verb != k8s::Verb::MergePatch || request.resource != k8s::pod_disruption_budgets_resource)
+      return std::nullopt;
+    replaced = true;
+    Json other = *cluster.find("poddisruptionbudgets", "m");
+    other["metadata"].erase("ownerReferences");
+    cluster.put("poddisruptionbudgets", std::move(other));
+    return std::nullopt;
+  };
+  edit("/spec/replicas", 3);
+  EXPECT_EQ(cluster.find("poddisruptionbudgets", "m")->at("spec").at("minAvailable"), 2);
+  EXPECT_THAT(k8s::string_at(*cluster.condition("Stalled"), "/message"), HasSubstr("PodDisruptionBudget m exists"));
+}
+
 TEST_F(Children, ASomebodyWhoUndoesItAtOnceIsNotFoughtInTheSameReconcile) {
   start();
   cluster.edit([](Json& model) { model["spec"]["service"]["port"] = 80; });

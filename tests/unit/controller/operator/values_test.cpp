@@ -63,6 +63,17 @@ TEST(Covers, IgnoresWhatServersAdd) {
   EXPECT_FALSE(covers(live, Json::parse(R"({"selector":{}})")));
 }
 
+TEST(ChangedValues, AreThoseOfFieldsThatBothHave) {
+  const Json live = Json::parse(R"({"number":1,"word":"a","list":[1],"inner":{"on":true,"kept":2},"server":"x"})");
+  const auto change = [&](const char* wanted) { return changed_values(live, Json::parse(wanted)); };
+  EXPECT_EQ(change(R"({"number":1,"list":[1]})"), Json::object());
+  EXPECT_EQ(change(R"({"number":2,"word":"a","inner":{"on":false}})"),
+            Json::parse(R"({"number":2,"inner":{"on":false}})"));
+  for (const char* more : {R"({"other":1})", R"({"list":[2]})", R"({"inner":{"new":1}})", R"({"inner":1})",
+                           R"({"number":{"a":1}})", R"({"number":[1]})"})
+    EXPECT_EQ(change(more), std::nullopt) << more;
+}
+
 TEST(Spec, SourceIsAClaimAndAPath) {
   const auto source = [](const std::string& text) {
     Json model = model_named("m");

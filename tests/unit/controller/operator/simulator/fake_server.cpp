@@ -123,6 +123,9 @@ Response FakeCluster::patch(const Request& request, const Json& object) {
   const std::string expected = k8s::version_of(request.body);
   if (!expected.empty() && expected != k8s::version_of(object))
     return error(Failure::Conflict, 409, "the object has been modified");
+  const std::string uid = k8s::string_at(request.body, "/metadata/uid");
+  if (!uid.empty() && uid != k8s::uid_of(object))
+    return error(Failure::Invalid, 422, "metadata.uid: Invalid value: field is immutable");
   Json body = request.body;
   if (request.subresource == "status") body = {{"status", body.value("status", Json::object())}};
   body.erase("metadata");
