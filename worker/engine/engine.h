@@ -89,7 +89,10 @@ struct Request {
   SearchParams search;
   int64_t logprobs = -1;  ///< k >= 0: every token carries its log-probability and the k most likely tokens; not
                           ///< available with beams; -1: off
-  double max_time = 0;    ///< seconds after submit() at which the answer ends with Finish::Length; 0: no limit
+  /// k >= 0: the first event has every token of the prompt but the first with its log-probability, its rank and the k
+  /// most likely tokens in its place; not available with beams or an encoder; -1: off.
+  int64_t prompt_logprobs = -1;
+  double max_time = 0;  ///< seconds after submit() at which the answer ends with Finish::Length; 0: no limit
   /// What an encoder of images or audio reads, one row under the names of a forward pass: pixel_values, or
   /// input_features with attention_mask. Empty: the model has no such encoder.
   Arrays source;
@@ -108,6 +111,14 @@ struct Token {
   float logprob = 0;  ///< 0 if not requested
   /// The most likely tokens and their log-probabilities, best first.
   std::vector<std::pair<int32_t, float>> top_logprobs;
+  bool operator==(const Token&) const = default;
+};
+
+/// A token of a prompt, as the model scores it after the tokens before it.
+struct PromptToken {
+  Token token;
+  int64_t rank = 1;  ///< 1: no token has a higher score
+  bool operator==(const PromptToken&) const = default;
 };
 
 /// One event of a request's stream. Each of the num_return_sequences sequences ends exactly once, with finish != None.
@@ -127,6 +138,8 @@ struct Event {
   double score = 0;  ///< of a beam: Hugging Face's sequences_scores
   /// First event of a request for which passages were found: these, best first; otherwise nullptr.
   std::shared_ptr<const std::vector<RetrievedPassage>> passages = {};
+  /// First event of a request with prompt_logprobs: the prompt's tokens from the second on; otherwise nullptr.
+  std::shared_ptr<const std::vector<PromptToken>> prompt_tokens = {};
 };
 
 /// Maximum number of values of all outputs of a forward request: 256 MiB of floats. The server refuses more, and a rank

@@ -30,7 +30,7 @@ void visit_entry(Visit& visit, Entry& e) {
   visit(e.slot), visit(e.reset_table), visit(e.context), visit(e.tokens), visit(e.long_rope), visit(e.prompt),
       visit(e.blocks), visit(e.source), visit(e.source_blocks), visit(e.source_tokens), visit(e.output_kind);
   if (e.output_kind == OutputKind::Sampled) visit_device_sampling(visit, e.device_sampling);
-  visit(e.source_inputs);
+  visit(e.source_inputs), visit(e.scored), visit(e.scored_best);
 }
 
 template <typename Visit, typename Message>
@@ -63,6 +63,8 @@ StepMessage decode(std::span<const uint8_t> bytes) {
   for (StepEntry& entry : message.entries) {
     visit_entry(read, entry);
     if (entry.output_kind > OutputKind::Logits) throw std::invalid_argument("step message: unknown output kind");
+    if (entry.scored.size() > entry.tokens.size())
+      throw std::invalid_argument("step message: more scored tokens than rows");
   }
   bool forward = false;
   read(forward);

@@ -43,6 +43,9 @@ struct StepEntry {
   int64_t source_tokens = 0;           ///< with `reset_table`: number of the encoder's states in them
   OutputKind output_kind = OutputKind::None;
   DeviceSampling device_sampling = {};  ///< for OutputKind::Sampled
+  /// Tokens of the prompt that follow the first rows of this entry, whose log-probabilities are wanted; empty: none.
+  std::vector<int32_t> scored = {};
+  int64_t scored_best = 0;    ///< number of the most likely tokens that are wanted in place of each of them
   Arrays source_inputs = {};            ///< in place of `source`, of an encoder of images or audio: its inputs, one row
   bool operator==(const StepEntry&) const = default;
 

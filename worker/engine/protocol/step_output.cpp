@@ -64,6 +64,39 @@ std::vector<float> marginalised(std::span<const float> rows, std::span<const flo
   return result;
 }
 
+void write_prompt_tokens(WireWriter& write, const std::vector<PromptToken>& tokens) {
+  std::vector<int32_t> ids, best;
+  std::vector<float> logprobs, best_logprobs;
+  std::vector<int64_t> ranks, counts;
+  for (const auto& [token, rank] : tokens) {
+    ids.push_back(token.id), logprobs.push_back(token.logprob), ranks.push_back(rank);
+    counts.push_back(static_cast<int64_t>(token.top_logprobs.size()));
+    for (const auto& [id, logprob] : token.top_logprobs) best.push_back(id), best_logprobs.push_back(logprob);
+  }
+  write(ids), write(logprobs), write(ranks), write(counts), write(best), write(best_logprobs);
+}
+
+std::vector<PromptToken> read_prompt_tokens(WireReader& read) {
+  std::vector<int32_t> ids, best;
+  std::vector<float> logprobs, best_logprobs;
+  std::vector<int64_t> ranks, counts;
+  read(ids), read(logprobs), read(ranks), read(counts), read(best), read(best_logprobs);
+  const auto malformed = [] { return std::invalid_argument("step output: malformed tokens of a prompt"); };
+  if (logprobs.size() != ids.size() || ranks.size() != ids.size() || counts.size() != ids.size() ||
+      best.size() != best_logprobs.size())
+    throw malformed();
+  std::vector<PromptToken> tokens;
+  size_t next = 0;
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if (counts[i] < 0 || static_cast<size_t>(counts[i]) > best.size() - next) throw malformed();
+    PromptToken& made = tokens.emplace_back(Token{ids[i], logprobs[i], {}}, ranks[i]);
+    for (const size_t end = next + static_cast<size_t>(counts[i]); next < end; ++next)
+      made.token.top_logprobs.emplace_back(best[next], best_logprobs[next]);
+  }
+  if (next != best.size()) throw malformed();
+  return tokens;
+}
+
 size_t rows_of(const SamplingInput& input) { return std::max<size_t>(1, input.log_weights.size()); }
 
 template <typename T>
@@ -88,6 +121,7 @@ std::vector<uint8_t> encode(const StepOutput& output) {
   write(values_of<int64_t>(output.sampled));
   write(output.logits.defined() ? output.logits.size(1) : int64_t{0});
   write(values_of<float>(output.logits));
+  write_prompt_tokens(write, output.prompt_tokens);
   write(output.outputs);
   return std::move(write.out);
 }
@@ -98,7 +132,9 @@ StepOutput decode_output(std::span<const uint8_t> bytes) {
   std::vector<float> logits;
   int64_t columns = 0;
   StepOutput output;
-  read(argmax), read(sampled), read(columns), read(logits), read(output.outputs);
+  read(argmax), read(sampled), read(columns), read(logits);
+  output.prompt_tokens = read_prompt_tokens(read);
+  read(output.outputs);
   const auto rows = static_cast<int64_t>(argmax.size()), num_sampled = static_cast<int64_t>(sampled.size()),
              all = static_cast<int64_t>(logits.size());
   if (!read.empty() || columns < 0 || (columns == 0 ? all > 0 : all % columns != 0))

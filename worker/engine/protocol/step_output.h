@@ -22,6 +22,7 @@ struct StepOutput {
   at::Tensor argmax;            ///< [Argmax entries] int64
   at::Tensor sampled;           ///< [samples of all Sampled entries] int64
   at::Tensor logits;            ///< [Logits entries, vocabulary] fp32, contiguous
+  std::vector<PromptToken> prompt_tokens;  ///< StepEntry::scored of all entries
   std::vector<Arrays> outputs;  ///< one per request of the message's forward job
 };
 

@@ -32,7 +32,8 @@ parallel::StepRequirements step_requirements(const StepMessage& message) {
     step_requirements.source = step_requirements.source || entry.encodes();
     step_requirements.best = step_requirements.best || entry.output_kind == OutputKind::Argmax;
     step_requirements.scores =
-        step_requirements.scores || entry.output_kind == OutputKind::Logits || entry.output_kind == OutputKind::Sampled;
+        step_requirements.scores || entry.output_kind == OutputKind::Logits ||
+        entry.output_kind == OutputKind::Sampled || !entry.scored.empty();
   }
   if (message.forward) {
     step_requirements.inputs = message.forward->inputs;
@@ -46,7 +47,7 @@ parallel::StepRequirements step_requirements(const StepMessage& message) {
 int32_t graph_bucket(const StepMessage& message, parallel::Executor& executor) {
   const parallel::GenerationExecutor* generation = executor.generation();
   const bool single = std::all_of(message.entries.begin(), message.entries.end(), [](const StepEntry& entry) {
-    return entry.tokens.size() == 1 && !entry.encodes() && !entry.long_rope;
+    return entry.tokens.size() == 1 && !entry.encodes() && !entry.long_rope && entry.scored.empty();
   });
   return generation && single && !message.entries.empty()
              ? static_cast<int32_t>(generation->bucket(static_cast<int64_t>(message.entries.size())))
@@ -232,6 +233,41 @@ void Rank::compute_outputs(const StepMessage& message, parallel::SamplingExecuto
   if (output.logits.defined()) output.logits = output.logits.contiguous();
 }
 
+/// Scores the tokens of prompts. Logits are gathered for a few rows at a time, for they may be as many as the tokens of
+/// a step, and each as long as the vocabulary.
+void Rank::score_prompts(const StepMessage& message, parallel::SamplingExecutor& sampling, const at::Tensor& hidden,
+                         StepOutput& output) {
+  constexpr size_t rows_at_once = 32;
+  struct Scored {
+    int64_t row = 0;
+    int32_t id = 0;
+    int64_t best = 0;
+  };
+  std::vector<Scored> all;
+  for (int64_t first = 0; const StepEntry& entry : message.entries) {
+    for (size_t i = 0; i < entry.scored.size(); ++i)
+      all.push_back({first + static_cast<int64_t>(i), entry.scored[i], entry.scored_best});
+    first += static_cast<int64_t>(entry.tokens.size());
+  }
+  for (size_t begin = 0; begin < all.size(); begin += rows_at_once) {
+    const size_t end = std::min(all.size(), begin + rows_at_once);
+    std::vector<int64_t> rows;
+    for (size_t i = begin; i < end; ++i) rows.push_back(all[i].row);
+    const at::Tensor gathered = sampling.logits(rows_of(hidden, rows));
+    if (!gathered.defined()) continue;
+    const at::Tensor logits = gathered.contiguous();
+    output.prompt_tokens.resize(end);
+    at::parallel_for(0, static_cast<int64_t>(rows.size()), 1, [&](int64_t from, int64_t to) {
+      for (int64_t i = from; i < to; ++i) {
+        const Scored& one = all[begin + static_cast<size_t>(i)];
+        const std::span<const float> row(logits.const_data_ptr<float>() + i * logits.size(1),
+                                         static_cast<size_t>(logits.size(1)));
+        output.prompt_tokens[begin + static_cast<size_t>(i)] = scored_token(row, one.id, one.best);
+      }
+    });
+  }
+}
+
 StepOutput Rank::run(const StepMessage& message) {
   return with_memory_errors(executor_->device(), "in step " + std::to_string(message.step), &*executor_,
                             [&] { return execute(message); });
@@ -254,7 +290,10 @@ StepOutput Rank::execute(const StepMessage& message) {
       } else {
         const at::Tensor hidden = generation().step(rows);
         if (parallel::SamplingExecutor* sampling = executor_->sampling())
+{
           compute_outputs(message, *sampling, hidden, output);
+          score_prompts(message, *sampling, hidden, output);
+        }
       }
     }
     if (message.forward)

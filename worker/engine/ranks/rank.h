@@ -44,6 +44,7 @@ class Rank {
   models::StepRows build_rows(const StepMessage&);
   void add_encoder_rows(const StepMessage&, models::StepRows&);
   void compute_outputs(const StepMessage&, parallel::SamplingExecutor&, const at::Tensor& hidden, StepOutput&);
+  void score_prompts(const StepMessage&, parallel::SamplingExecutor&, const at::Tensor& hidden, StepOutput&);
   std::unique_ptr<parallel::Executor> executor_;
   int threads_;
   std::vector<Slot> slots_;

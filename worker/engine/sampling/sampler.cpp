@@ -274,6 +274,12 @@ Token token_with_logprobs(std::span<const float> logits, int32_t id, int64_t bes
   return token;
 }
 
+PromptToken scored_token(std::span<const float> logits, int32_t id, int64_t best) {
+  const float own = logits[static_cast<size_t>(id)];
+  const auto better = std::count_if(logits.begin(), logits.end(), [own](float logit) { return logit > own; });
+  return {token_with_logprobs(logits, id, best), 1 + better};
+}
+
 std::vector<Candidate> beam_candidates(std::span<const float> logits, const SamplingParams& sampling,
                                        const History& history, const Beams& beams) {
   // with beams, transformers' warpers keep one token more than the number of end tokens

@@ -44,6 +44,9 @@ std::vector<float> log_softmax(std::span<const float> logits);
 /// first.
 Token token_with_logprobs(std::span<const float> logits, int32_t id, int64_t best);
 
+/// Returns a token of a prompt as these logits score it, with its rank and the `best` most likely tokens.
+PromptToken scored_token(std::span<const float> logits, int32_t id, int64_t best);
+
 /// The beams first, first + 1, ... that one row of logits continues, with their scores so far.
 struct Beams {
   int64_t first = 0;

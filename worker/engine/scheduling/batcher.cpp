@@ -41,6 +41,9 @@ void check_parameters(const Request& request) {
   if (search.num_beams > 1 && request.logprobs >= 0)
     refuse("logprobs cannot be combined with num_beams " + text(search.num_beams) +
            "; set num_beams to 1 or omit logprobs");
+  if (search.num_beams > 1 && request.prompt_logprobs >= 0)
+    refuse("prompt_logprobs cannot be combined with num_beams " + text(search.num_beams) +
+           "; set num_beams to 1 or omit prompt_logprobs");
 }
 
 }  // namespace
@@ -89,6 +92,11 @@ std::unique_ptr<SequenceGroup> Batcher::make(Request request, std::function<void
     add_tokens(std::move(request.prompt));
     request.prompt = {limits_.decoder_start};
   }
+  if (request.prompt_logprobs >= 0 && (group->has_source() || limits_.recomputes))
+    refuse(group->has_source()
+               ? "log-probabilities of the prompt are not available: this model reads the prompt by an encoder"
+               : "log-probabilities of the prompt are not available: this model computes each sequence from its "
+                 "beginning for every token");
   SamplingParams& sampling = request.sampling;
   sampling.eos.clear();
   if (!request.ignore_eos) sampling.eos.assign(request.eos.begin(), request.eos.end());
@@ -203,7 +211,7 @@ bool Batcher::allocate_blocks(SequenceGroup& group) {
                                             [&](const Sequence& sequence) { return sequence.length() > most; });
   const BlockPool::PrefixNode root = group.long_rope ? BlockPool::long_rope_root : 0;
   BlockPool::Prefix prefix{.blocks = {}, .end = root};
-  if (!group.has_source() && !limits_.recurrent) prefix = pool_.find_prefix(first.tokens, root);
+  if (!group.has_source() && !limits_.recurrent && !group.scores_prompt()) prefix = pool_.find_prefix(first.tokens, root);
   const bool shares = group.sequences.size() > 1 && !group.is_weighted() && !limits_.recurrent;
   const int64_t common = shares ? group.prompt_tokens() / block_tokens : 0,
                 cached = static_cast<int64_t>(prefix.blocks.size());
@@ -420,11 +428,25 @@ void Batcher::add(Plan& plan, SequenceGroup& group, Sequence& sequence, int64_t 
   plan.token_budget -= static_cast<int64_t>(entry.tokens.size()) + limits_.memory;
   Planned planned{.group = &group, .sequence = sequence.number, .tokens = tokens};
   if (sequence.computed + tokens == sequence.length()) add_sampling(plan, group, sequence, entry, planned);
+  add_prompt_scores(group, sequence, entry, planned);
   sequence.computed += tokens;
   cache_full_blocks(group, sequence);
   ++group.in_flight;
   plan.planned.push_back(planned);
   plan.message.entries.push_back(std::move(entry));
+}
+
+/// Has the ranks score the tokens of the prompt that follow the rows of an entry, each once.
+void Batcher::add_prompt_scores(SequenceGroup& group, const Sequence& sequence, StepEntry& entry,
+                                Planned& planned) const {
+  if (!group.scores_prompt() || entry.context != group.scores_planned) return;
+  const int64_t count =
+      std::min(static_cast<int64_t>(entry.tokens.size()), group.scores_wanted() - entry.context);
+  const auto first = sequence.tokens.begin() + static_cast<std::ptrdiff_t>(entry.context) + 1;
+  entry.scored.assign(first, first + static_cast<std::ptrdiff_t>(count));
+  entry.scored_best = group.request.prompt_logprobs;
+  planned.scored = entry.scored.size();
+  group.scores_planned += count;
 }
 
 void Batcher::add_sampling(Plan& plan, SequenceGroup& group, Sequence& sequence, StepEntry& entry, Planned& planned) {

@@ -71,7 +71,8 @@ class Batcher {
   /// before earlier results arrive; the ranks run them in this order.
   StepMessage plan(Time now, std::vector<SamplingInput>& sampling_inputs, Outbox&);
   /// Applies the results of the oldest planned step with entries whose results have not been applied.
-  void apply(const std::vector<SamplerOutput>&, Time now, Outbox&);
+  /// `prompt_tokens` are those that its entries have scored.
+  void apply(const std::vector<SamplerOutput>&, Time now, Outbox&, std::vector<PromptToken> prompt_tokens = {});
 
   /// Marks the requests with this id; drop_cancelled() ends them.
   void cancel(const std::string& id);
@@ -95,6 +96,7 @@ class Batcher {
     SequenceGroup* group = nullptr;
     int64_t sequence = 0;  ///< Sequence::number
     int64_t tokens = 0;
+    size_t scored = 0;  ///< tokens of the prompt
     /// The entry produces a token; `forced`: this token, whatever the scores are.
     bool samples = false, forced = false;
     int32_t token = -1;
@@ -121,6 +123,7 @@ class Batcher {
   StepEntry make_entry(SequenceGroup&, Sequence&, int64_t tokens) const;
   void add(Plan&, SequenceGroup&, Sequence&, int64_t tokens);
   void add_source(Plan&, SequenceGroup&, Sequence&);
+  void add_prompt_scores(SequenceGroup&, const Sequence&, StepEntry&, Planned&) const;
   void add_sampling(Plan&, SequenceGroup&, Sequence&, StepEntry&, Planned&);
   void cache_full_blocks(const SequenceGroup&, Sequence&);
   Sequence* find_sequence(SequenceGroup&, int64_t number);

@@ -42,8 +42,9 @@ void Batcher::retire(std::unique_ptr<SequenceGroup> group) {
   if (group->in_flight > 0) retired_.push_back(std::move(group));
 }
 
-/// Releases all blocks and slots; the tokens stay.
+/// Releases all blocks and slots; the tokens stay. A prompt that is scored in part is scored again.
 void Batcher::free_resources(SequenceGroup& group) {
+  if (group.scores_prompt()) group.scored_prompt.clear(), group.scores_planned = 0;
   for (Sequence& sequence : group.sequences) {
     release_sequence(group, sequence);
     sequence.computed = sequence.shared_tokens = sequence.sent_blocks = sequence.cached_blocks = sequence.prefix_node =

@@ -1,21 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
 // Applies the tokens that a step returned: forks, beam search, events and the end of requests.
 #include <algorithm>
+#include <iterator>
 #include <stdexcept>
 
 #include "worker/engine/scheduling/batcher.h"
 
 namespace pm::engine {
 
-void Batcher::apply(const std::vector<SamplerOutput>& sampled, Time now, Outbox& outbox) {
+void Batcher::apply(const std::vector<SamplerOutput>& sampled, Time now, Outbox& outbox,
+                    std::vector<PromptToken> prompt_tokens) {
   if (planned_.empty()) throw std::logic_error("results arrived for a step that was not planned");
   const std::vector<Planned> step = std::move(planned_.front());
   planned_.pop_front();
-  size_t next = 0;
+  size_t next = 0, wanted = 0;
+  for (const Planned& planned : step) wanted += planned.scored;
+  if (prompt_tokens.size() != wanted)
+    throw std::logic_error("expected " + std::to_string(wanted) + " scored tokens of prompts, found " +
+                           std::to_string(prompt_tokens.size()));
+  auto scored = prompt_tokens.begin();
   for (size_t i = 0; i < step.size(); ++i) {
     const Planned& planned = step[i];
     SequenceGroup& group = *planned.group;
     --group.in_flight;
+    const auto own = scored;
+    scored += static_cast<std::ptrdiff_t>(planned.scored);
+    if (!group.retired)
+      group.scored_prompt.insert(group.scored_prompt.end(), std::move_iterator(own), std::move_iterator(scored));
     if (group.retired || group.done() || !planned.samples) {
       next += planned.samples && !planned.forced;
       continue;
@@ -215,6 +226,9 @@ void Batcher::emit(SequenceGroup& group, Event event, Outbox& outbox) {
     group.first_event_sent = true;
     event.queued_seconds = std::chrono::duration<double>(group.admitted - group.submitted).count();
     event.cached_tokens = group.cached_tokens;
+    if (group.request.prompt_logprobs >= 0 &&
+        static_cast<int64_t>(group.scored_prompt.size()) == group.scores_wanted())
+      event.prompt_tokens = std::make_shared<const std::vector<PromptToken>>(std::move(group.scored_prompt));
     if (!event.tokens.empty())
       statistics_.prompt_tokens += group.has_source() ? group.source_states() : group.prompt_tokens();
   }

@@ -261,7 +261,7 @@ void Scheduler::complete_step() {
   if (!pending.message.entries.empty()) {
     const std::vector<SamplerOutput> sampled = sample(pending.message, pending.sampling_inputs, output);
     std::lock_guard lock(mutex_);
-    batcher_.apply(sampled, clock_(), outbox);
+    batcher_.apply(sampled, clock_(), outbox, std::move(output.prompt_tokens));
   }
   send(outbox);
   const bool worked = !pending.message.entries.empty() || !pending.parts.empty();

@@ -24,6 +24,7 @@ struct ChatReply {
   std::string id;
   int64_t created = 0;
   bool with_ids = false, with_usage = false, with_logprobs = false;
+  int64_t prompt_logprobs = -1;
   std::shared_ptr<ChatForm> form;  ///< absent: OpenAI's chat completions
   std::shared_ptr<OutputProcessor> output;
   std::shared_ptr<std::vector<ChatMessage>> messages;  ///< of the choices
@@ -60,6 +61,9 @@ http::Response full_response(const ChatReply& chat, const RoutedRequest& call) {
   json body = chat.envelope("chat.completion");
   for (size_t i = 0; i < messages.size(); ++i)
     body["choices"].push_back(chat.choice_json(i, "message", messages[i].to_json(), 0, true));
+  if (const auto& scored = output.scored_prompt(output.choices().front()); scored && chat.prompt_logprobs >= 0)
+    body["prompt_logprobs"] =
+        prompt_logprobs(chat.context.tokenizer, *scored, static_cast<size_t>(chat.prompt_logprobs));
   body["usage"] = usage_json(output);
   if (!chat.form) return json_response(body);
   http::Response response;
@@ -169,6 +173,7 @@ http::Response answer(const ServerContext& context, const RoutedRequest& call, s
                  .with_ids = request.return_token_ids,
                  .with_usage = request.include_usage,
                  .with_logprobs = request.logprobs >= 0,
+                 .prompt_logprobs = request.prompt_logprobs,
                  .form = std::move(form),
                  .output = {},
                  .messages = std::make_shared<std::vector<ChatMessage>>(std::move(messages))};

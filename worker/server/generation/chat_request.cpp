@@ -153,6 +153,7 @@ ChatRequest parse_chat(std::string_view body, const ServedNames& names, UnknownF
   read_max_tokens(fields, "max_completion_tokens", request.params);
   const OpenAiFields read = read_openai(fields, body, names, request.params, unknown);
   request.n = read.n;
+  request.prompt_logprobs = read.prompt_logprobs;
   request.stream = read.stream;
   request.include_usage = read.include_usage;
   read_logprobs(fields, request);

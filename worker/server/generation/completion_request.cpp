@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/server/generation/completion_request.h"
 
+#include <algorithm>
+
 #include "worker/server/http/api_error.h"
 
 namespace pm::server {
@@ -19,7 +21,6 @@ std::span<const UnsupportedField> unsupported_fields() {
       {"json_schema", "send response_format, or structured_outputs.json"},
       {"allowed_token_ids", "bad_words_ids bans tokens"},
       {"logits_processors", "bad_words bans words"},
-      {"prompt_logprobs", "logprobs are those of the answer"},
       {"stop_token_ids", "stop ends an answer before a text"},
       {"truncate_prompt_tokens", "shorten the prompt"},
       {"use_beam_search", "POST /generate has num_beams"},
@@ -53,6 +54,10 @@ OpenAiFields read_openai(Fields& fields, std::string_view body, const ServedName
     inner.boolean("include_obfuscation");  // OpenAI pads events against traffic analysis; accepted and ignored here
     unknown.take(inner);
   }
+  read.prompt_logprobs = params.prompt_logprobs = fields.integer("prompt_logprobs", 0, max_logprobs).value_or(-1);
+  if (read.stream && read.prompt_logprobs >= 0)
+    throw ApiError(400, "invalid_value", "prompt_logprobs are part of a whole reply; leave out stream or prompt_logprobs",
+                   "prompt_logprobs");
   for (const UnsupportedField& one : unsupported_fields())
     if (const auto* value = fields.find(one.name))
       throw ApiError(400, "invalid_value",
@@ -62,6 +67,23 @@ OpenAiFields read_openai(Fields& fields, std::string_view body, const ServedName
   read_model(fields, names);
   return read;
 }
+
+namespace {
+
+void read_best_of(Fields& fields, CompletionRequest& request) {
+  GenerationParams beside;  // it has the range of n
+  read_parameter(fields, "best_of", engine::parameter_of(&engine::SearchParams::num_return_sequences), Dialect::OpenAi,
+                 beside);
+  request.best_of = beside.values.get(&engine::SearchParams::num_return_sequences).value_or(request.n);
+  if (request.best_of < request.n)
+    throw bad_field("best_of", std::to_string(request.best_of), "at least " + std::to_string(request.n) + ", the value of n");
+  if (request.stream && request.best_of > request.n)
+    throw ApiError(400, "invalid_value",
+                   "the best of several completions is known at their end; leave out stream, or set best_of to n",
+                   "best_of");
+}
+
+}  // namespace
 
 CompletionRequest parse_completion(std::string_view body, const ServedNames& names, UnknownFields& unknown) {
   const json object = parse_object(body, max_generation_depth);
@@ -74,25 +96,21 @@ CompletionRequest parse_completion(std::string_view body, const ServedNames& nam
         "prompt is missing; allowed: a string, an array of strings, an array of token ids, or an array of such arrays",
         "prompt");
   request.prompts = parse_prompts(*prompt, "prompt");
-  read_max_tokens(fields, "max_tokens", request.params);
+  const auto* most = fields.find("max_tokens");
+  request.only_prompt = most && *most == 0;
+  if (request.only_prompt)
+    request.params.values.set(&engine::GenerationConfig::max_new_tokens, 1);  // the engine's least, which is not shown
+  else
+    read_max_tokens(fields, "max_tokens", request.params);
   const OpenAiFields read = read_openai(fields, body, names, request.params, unknown);
-  request.n = read.n;
+  request.n = request.best_of = read.n;
+  request.prompt_logprobs = read.prompt_logprobs;
   request.stream = read.stream;
   request.include_usage = read.include_usage;
-  GenerationParams beside;  // best_of has the range of n
-  read_parameter(fields, "best_of", engine::parameter_of(&engine::SearchParams::num_return_sequences), Dialect::OpenAi,
-                 beside);
-  const auto best = beside.values.get(&engine::SearchParams::num_return_sequences);
-  if (best && *best != request.n)
-    throw bad_field("best_of", std::to_string(*best),
-                    std::to_string(request.n) + ", the value of n: every completion is returned");
+  read_best_of(fields, request);
   request.logprobs = fields.integer("logprobs", 0, max_logprobs).value_or(-1);
   request.echo = fields.boolean("echo").value_or(false);
-  if (request.echo && request.logprobs >= 0)
-    throw ApiError(400, "invalid_value",
-                   "echo and logprobs exclude each other: log-probabilities of the prompt's tokens are not computed; "
-                   "leave one of them out",
-                   "echo");
+  if (request.echo) request.params.prompt_logprobs = std::max(read.prompt_logprobs, request.logprobs);
   fields.only("suffix", nullptr);
   request.return_token_ids = fields.boolean("return_token_ids").value_or(false);
   unknown.take(fields);

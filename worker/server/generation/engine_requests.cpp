@@ -127,6 +127,7 @@ std::vector<engine::Request> make_engine_requests(const ServerContext& context, 
     request.ignore_eos = params.values.get(&engine::GenerationConfig::ignore_eos).value_or(false);
     request.search = search;
     request.logprobs = logprobs;
+    request.prompt_logprobs = params.prompt_logprobs;
     request.constraint = constraints.after(prompts[i].ids);
     request.max_time =
         params.values.get(&engine::GenerationConfig::max_time).value_or(context.defaults.config.max_time.value_or(0));

@@ -129,7 +129,11 @@ schema::Properties openai_properties(const ServerContext& context) {
                         {"include_usage", schema::boolean("Has no effect; for stream_options.include_usage see there")},
                         {"response_format", response_format_schema()},
                         {"structured_outputs", structured_outputs_schema()},
-                        {"return_token_ids", schema::boolean("Add token_ids to each choice")}});
+                        {"return_token_ids", schema::boolean("Add token_ids to each choice")},
+                        {"prompt_logprobs",
+                         schema::integer(0, max_logprobs,
+                                         "Return log-probabilities of the prompt's tokens and of this many "
+                                         "alternatives; not with stream")}});
   for (const UnsupportedField& one : unsupported_fields()) made.push_back({one.name, null_schema});
   schema::append(made, model_properties(context));
   return made;
@@ -222,6 +226,9 @@ json generated_schema(const ServerContext& context) {
   return made;
 }
 
+/// What prompt_logprobs() returns.
+json prompt_logprobs_schema() { return schema::list(schema::or_null(schema::open_object())); }
+
 }  // namespace
 
 Operation generating(std::string summary, const schema::Properties& body, json reply, json example) {
@@ -251,21 +258,23 @@ Operation describe_completion(const ServerContext& context) {
   schema::append(
       own,
       {{"prompt", prompts_schema(true, true), true},
-       same_as(&engine::GenerationConfig::max_new_tokens, "max_tokens", "Maximum number of new tokens; default 16"),
-       same_as(&engine::SearchParams::num_return_sequences, "best_of", "Must equal n"),
+       {"max_tokens", schema::integer(0, INT32_MAX, "Maximum number of new tokens; default 16")},
+       same_as(&engine::SearchParams::num_return_sequences, "best_of",
+               "Completions generated per prompt, of which the n likeliest are returned; default n"),
        {"logprobs",
         schema::integer(0, max_logprobs, "Return log-probabilities of the tokens and of this many alternatives")},
        {"echo", schema::boolean("The text begins with the prompt")},
        {"suffix", null_schema}});
-  const json numbers = schema::list(schema::real());
+  const json numbers = schema::list(schema::or_null(schema::real()));
   const json logprobs = schema::object({{"tokens", schema::list(text_schema), true},
                                         {"token_logprobs", numbers, true},
-                                        {"top_logprobs", schema::list(schema::open_object()), true},
+                                        {"top_logprobs", schema::list(schema::or_null(schema::open_object())), true},
                                         {"text_offset", schema::list(count_schema), true}});
   json choice = schema::object({{"index", count_schema, true},
                                 {"text", text_schema, true},
                                 {"logprobs", schema::or_null(logprobs), true},
                                 {"finish_reason", finish_schema(), true}});
+  choice["properties"]["prompt_logprobs"] = prompt_logprobs_schema();
   if (context.capabilities.retrieves) choice["properties"]["passages"] = passages_schema();
   Operation made =
       generating("Completions of prompts, compatible with OpenAI's API", own, openai_reply("text_completion", choice),
@@ -341,9 +350,11 @@ Operation describe_chat_completion(const ServerContext& context) {
                                       {"message", reply_message_schema(), true},
                                       {"logprobs", schema::or_null(logprobs), true},
                                       {"finish_reason", finish, true}});
+  json reply = openai_reply("chat.completion", choice);
+  reply["properties"]["prompt_logprobs"] = prompt_logprobs_schema();
   Operation made =
       generating("Chat completions, compatible with OpenAI's API; needs a chat template in the model's folder", own,
-                 openai_reply("chat.completion", choice),
+                 std::move(reply),
                  {{"messages", {{{"role", "user"}, {"content", "Hi"}}}}, {"max_tokens", 4}});
   made.body = lenient(context, std::move(made.body));
   return made;

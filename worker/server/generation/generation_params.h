@@ -33,6 +33,7 @@ struct GenerationParams {
   std::vector<std::pair<int32_t, double>> logit_bias;
   std::optional<std::vector<int64_t>> eos;  ///< ids of end tokens
   std::optional<ConstraintSpec> constraint;
+  int64_t prompt_logprobs = -1;  ///< alternatives of each token of the prompt; -1: no log-probabilities of it
 };
 
 /// Reads "model", which must be a served name when present, and "user", which has no effect. Throws ApiError 404 for

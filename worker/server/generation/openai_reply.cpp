@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/server/generation/openai_reply.h"
 
+#include <algorithm>
 #include <cmath>
+#include <optional>
+
+#include "base/utf8.h"
 
 namespace pm::server {
 namespace {
@@ -15,6 +19,26 @@ std::string token_name(const Tokenizer* tokenizer, int32_t id) {
 
 /// JSON has no infinity; -9999 is OpenAI's value for an impossible token.
 double finite(float logprob) { return std::isfinite(logprob) ? static_cast<double>(logprob) : -9999.0; }
+
+json no_logprobs() {
+  return {{"tokens", json::array()},
+          {"token_logprobs", json::array()},
+          {"top_logprobs", json::array()},
+          {"text_offset", json::array()}};
+}
+
+/// Appends a token with `best` of its alternatives to the "logprobs" of a completion.
+void append(json& to, const Tokenizer* tokenizer, const engine::Token& token, size_t best, size_t offset) {
+  json alternatives = json::object();
+  for (size_t i = 0; i < std::min(best, token.top_logprobs.size()); ++i)
+    alternatives.emplace(token_name(tokenizer, token.top_logprobs[i].first),
+                         finite(token.top_logprobs[i].second));  // the likeliest of several with the same text stays
+  alternatives.emplace(token_name(tokenizer, token.id), finite(token.logprob));
+  to["tokens"].push_back(token_name(tokenizer, token.id));
+  to["token_logprobs"].push_back(finite(token.logprob));
+  to["top_logprobs"].push_back(std::move(alternatives));
+  to["text_offset"].push_back(offset);
+}
 
 json chat_token(const Tokenizer* tokenizer, int32_t id, float logprob) {
   const std::string text = token_name(tokenizer, id);
@@ -36,20 +60,52 @@ json usage_json(const OutputProcessor& output) {
 }
 
 json completion_logprobs(const Tokenizer* tokenizer, const Choice& choice, size_t from, size_t before) {
-  json tokens = json::array(), logprobs = json::array(), top = json::array(), offsets = json::array();
+  json made = no_logprobs();
   for (size_t i = from; i < choice.tokens().size(); ++i) {
     const auto& [token, offset, text] = choice.tokens()[i];
-    json best = json::object();
-    for (const auto& [id, logprob] : token.top_logprobs)
-      best.emplace(token_name(tokenizer, id),
-                   finite(logprob));  // the likeliest of several tokens with the same text stays
-    best.emplace(token_name(tokenizer, token.id), finite(token.logprob));
-    tokens.push_back(token_name(tokenizer, token.id));
-    logprobs.push_back(finite(token.logprob));
-    top.push_back(std::move(best));
-    offsets.push_back(before + offset);
+    append(made, tokenizer, token, token.top_logprobs.size(), before + offset);
   }
-  return {{"tokens", tokens}, {"token_logprobs", logprobs}, {"top_logprobs", top}, {"text_offset", offsets}};
+  return made;
+}
+
+json echoed_logprobs(const Tokenizer* tokenizer, std::span<const int32_t> prompt,
+                     const std::vector<engine::PromptToken>& scored, size_t best) {
+  json made = no_logprobs();
+  std::optional<Detokenizer> text;
+  if (tokenizer) text.emplace(*tokenizer, std::span<const int32_t>());
+  size_t characters = 0;
+  for (size_t i = 0; i < prompt.size(); ++i) {
+    if (i > 0) {
+      append(made, tokenizer, scored.at(i - 1).token, best, characters);
+    } else {
+      made["tokens"].push_back(token_name(tokenizer, prompt[0]));
+      made["token_logprobs"].push_back(nullptr);
+      made["top_logprobs"].push_back(nullptr);
+      made["text_offset"].push_back(0);
+    }
+    if (text) characters += base::count_characters(text->push(prompt[i]));
+  }
+  return made;
+}
+
+void append_logprobs(json& to, const json& more) {
+  for (const auto& [name, values] : more.items()) to[name].insert(to[name].end(), values.begin(), values.end());
+}
+
+json prompt_logprobs(const Tokenizer* tokenizer, const std::vector<engine::PromptToken>& scored, size_t best) {
+  json made = json::array({nullptr});
+  for (const auto& [token, rank] : scored) {
+    json by_id = json::object();
+    const auto add = [&](int32_t id, float logprob, int64_t at) {
+      by_id.emplace(std::to_string(id),
+                    json{{"logprob", finite(logprob)}, {"rank", at}, {"decoded_token", token_name(tokenizer, id)}});
+    };
+    add(token.id, token.logprob, rank);
+    for (size_t i = 0; i < std::min(best, token.top_logprobs.size()); ++i)
+      add(token.top_logprobs[i].first, token.top_logprobs[i].second, static_cast<int64_t>(i) + 1);
+    made.push_back(std::move(by_id));
+  }
+  return made;
 }
 
 json passages_json(const std::vector<engine::RetrievedPassage>& passages) {

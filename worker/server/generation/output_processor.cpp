@@ -22,11 +22,6 @@ constexpr milliseconds poll_interval{100};
 
 double seconds(steady_clock::duration time) { return duration<double>(time).count(); }
 
-size_t characters_of(std::string_view text) {
-  return static_cast<size_t>(
-      std::count_if(text.begin(), text.end(), [](char c) { return !base::continues_character(c); }));
-}
-
 }  // namespace
 
 Choice::Choice(const Tokenizer* tokenizer, std::span<const int32_t> before, std::vector<std::string> stops,
@@ -51,7 +46,7 @@ std::string Choice::take(const engine::Event& event) {
                            i + 1 == event.tokens.size();  // an end token is never part of the text
     if (!detokenizer_ || end_token) continue;
     tokens_.back().text = detokenizer_->push(event.tokens[i].id);
-    characters_ += characters_of(tokens_.back().text);
+    characters_ += base::count_characters(tokens_.back().text);
     completed_ += tokens_.back().text.size();
     if (marks_special_) note_special(event.tokens[i].id);
     shown += stops_.push(tokens_.back().text);
@@ -108,6 +103,7 @@ OutputProcessor::OutputProcessor(const ServerContext& context, std::vector<engin
     prompts_.push_back(request.prompt);
   }
   passages_.resize(prompts_.size());
+  scored_prompts_.resize(prompts_.size());
   generation_.emplace(context.engine, std::move(requests));
   unfinished_ = choices_.size();
 }
@@ -157,6 +153,7 @@ bool OutputProcessor::take(const Generation::Arrival& arrival,
   Choice& choice = choices_.at(index);
   if (!choice.finish().empty()) return true;  // a stop string ended it while later tokens were in flight
   if (arrival.event.passages) passages_[arrival.index] = arrival.event.passages;
+  if (arrival.event.prompt_tokens) scored_prompts_[arrival.index] = arrival.event.prompt_tokens;
   const Finish finish = arrival.event.finish;
   if (finish == Finish::Failed || finish == Finish::Cancelled) {
     finished(finish == Finish::Failed ? "failed" : "cancelled", arrival.time);

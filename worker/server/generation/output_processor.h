@@ -82,6 +82,11 @@ class OutputProcessor {
   const std::shared_ptr<const std::vector<engine::RetrievedPassage>>& passages(const Choice& choice) const {
     return passages_[choice.request()];
   }
+  /// Returns the ids of a choice's prompt, and their log-probabilities from the second on; nullptr: none.
+  const std::vector<int32_t>& prompt(const Choice& choice) const { return prompts_[choice.request()]; }
+  const std::shared_ptr<const std::vector<engine::PromptToken>>& scored_prompt(const Choice& choice) const {
+    return scored_prompts_[choice.request()];
+  }
   int64_t prompt_tokens() const;
   int64_t completion_tokens() const { return access_->tokens; }
   int64_t cached_tokens() const { return cached_; }  ///< tokens of the prompts that the prefix cache provided
@@ -101,6 +106,7 @@ class OutputProcessor {
   std::string id_;  ///< id of the first request, for the log
   std::vector<std::vector<int32_t>> prompts_;
   std::vector<std::shared_ptr<const std::vector<engine::RetrievedPassage>>> passages_;  ///< of each prompt
+  std::vector<std::shared_ptr<const std::vector<engine::PromptToken>>> scored_prompts_;  ///< likewise
   std::vector<Choice> choices_;
   std::vector<size_t> first_, open_;  ///< per request: its first choice, and choices that have not finished
   size_t unfinished_ = 0;             ///< sequences for which finished() was not called

@@ -31,6 +31,7 @@ StepMessage example() {
        .tokens = {9},
        .output_kind = OutputKind::Sampled,
        .device_sampling = {{0.5, 0.9, 0.1, 40, 7, 1, 33, true}, 3, {{4, 1.5f, 0.25f}, {210, 1, INFINITY}}}});
+  message.entries.push_back({.slot = 5, .tokens = {9, 8, 7}, .scored = {8, 7}, .scored_best = 4});
   message.forward = ForwardJob{
       {{{"input_ids", {{2, 3}, std::vector<int64_t>(6)}}, {"pixel_values", {{1, 3, 2, 2}, std::vector<float>(12)}}},
        {{"input_ids", {{1, 1}, std::vector<int64_t>(1)}}}},
@@ -58,16 +59,24 @@ TEST(StepMessage, RefusesArraysWhoseValuesDoNotFillTheirShape) {
   }
 }
 
+TEST(StepMessage, RefusesMoreScoredTokensThanRows) {
+  StepMessage message;
+  message.entries.push_back({.tokens = {9}, .scored = {8, 7}});
+  EXPECT_THROW(decode(encode(message)), std::invalid_argument);
+}
+
 TEST(StepOutput, DecodesToWhatWasEncoded) {
   StepOutput output;
   output.argmax = at::tensor({7, 50'000}, at::kLong);
   output.sampled = at::tensor({1, 2, 3}, at::kLong);
   output.logits = at::rand({3, 5});
+  output.prompt_tokens = {{{4, -1.5f, {{7, -0.5f}, {4, -1.5f}}}, 2}, {{8, -0.25f, {}}, 1}};
   output.outputs = {{{"logits", {{1, 2}, std::vector<float>{0.5f, -1.f}}}}, {}};
   const StepOutput back = decode_output(encode(output));
   EXPECT_TRUE(at::equal(back.argmax, output.argmax));
   EXPECT_TRUE(at::equal(back.sampled, output.sampled));
   EXPECT_TRUE(at::equal(back.logits, output.logits));
+  EXPECT_EQ(back.prompt_tokens, output.prompt_tokens);
   EXPECT_EQ(back.outputs, output.outputs);
   const StepOutput empty = decode_output(encode(StepOutput{}));
   EXPECT_FALSE(empty.argmax.defined() || empty.sampled.defined() || empty.logits.defined());
@@ -77,6 +86,7 @@ TEST(StepOutput, RefusesEveryTruncation) {
   StepOutput output;
   output.argmax = at::tensor({7}, at::kLong);
   output.logits = at::rand({2, 3});
+  output.prompt_tokens = {{{4, -1.5f, {{7, -0.5f}}}, 2}};
   const std::vector<uint8_t> bytes = encode(output);
   for (size_t length = 0; length < bytes.size(); ++length)
     EXPECT_THROW(decode_output({bytes.data(), length}), std::invalid_argument) << length;

@@ -63,6 +63,17 @@ TEST(Chat, ReplyHasOpenAisFormat) {
                                  {"prompt_tokens_details", {{"cached_tokens", 3}}}}));
 }
 
+TEST(Chat, PromptLogprobsStandBesideTheChoices) {
+  ApiTestServer served;
+  const auto body = post_ok(served, {{"messages", user("hi")}, {"max_tokens", 1}, {"n", 2}, {"prompt_logprobs", 0}});
+  ASSERT_EQ(body["prompt_logprobs"].size(), body["usage"]["prompt_tokens"]);
+  EXPECT_EQ(body["prompt_logprobs"][0], nullptr);
+  EXPECT_EQ(body["prompt_logprobs"][6],
+            json({{"104", {{"logprob", -6}, {"rank", 7}, {"decoded_token", "h"}}}}));
+  EXPECT_FALSE(body["choices"][0].contains("prompt_logprobs"));
+  refusal(served, {{"prompt_logprobs", 1}, {"stream", true}}, "prompt_logprobs");
+}
+
 TEST(Chat, TheTemplateIsAppliedAndNoSpecialTokensAreAdded) {
   ApiTestServer served;
   post_ok(served, {{"messages", json::array({says("developer", "d"),

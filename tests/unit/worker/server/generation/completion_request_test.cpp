@@ -82,7 +82,7 @@ TEST(CompletionRequest, AnInvalidValueIsNamedWithTheAllowedOnes) {
     const char* found;
     const char* allowed;
   } cases[] = {
-      {{{"max_tokens", 0}}, "max_tokens", "0", "from 1"},
+      {{{"max_tokens", -1}}, "max_tokens", "-1", "from 1"},
       {{{"max_tokens", "5"}}, "max_tokens", "\"5\"", "integer"},
       {{{"max_tokens", 1.5}}, "max_tokens", "1.5", "integer"},
       {{{"max_tokens", UINT64_MAX}}, "max_tokens", "18446744073709551615", "integer"},
@@ -92,7 +92,8 @@ TEST(CompletionRequest, AnInvalidValueIsNamedWithTheAllowedOnes) {
       {{{"top_p", 0}}, "top_p", "0", "above 0 to 1"},
       {{{"top_k", -2}}, "top_k", "-2", "from -1"},
       {{{"n", 0}}, "n", "0", "from 1 to 128"},
-      {{{"n", 2}, {"best_of", 3}}, "best_of", "3", "2, the value of n"},
+      {{{"n", 2}, {"best_of", 1}}, "best_of", "1", "at least 2, the value of n"},
+      {{{"prompt_logprobs", 21}}, "prompt_logprobs", "21", "from 0 to 20"},
       {{{"logprobs", 21}}, "logprobs", "21", "from 0 to 20"},
       {{{"logprobs", true}}, "logprobs", "true", "integer"},
       {{{"logit_bias", json::array({1})}}, "logit_bias", "array of 1", "object of at most 1024"},
@@ -156,10 +157,16 @@ TEST(CompletionRequest, AStrictRequestIsRefusedForAnUnknownFieldWithTheKnownOnes
   EXPECT_EQ(refused_field(json{{"stream", true}, {"stream_options", {{"x", 1}}}}).param, "stream_options.x");
 }
 
-TEST(CompletionRequest, EchoWithLogprobsIsRefused) {
-  const auto error = refused_field({{"echo", true}, {"logprobs", 1}});
-  EXPECT_EQ(error.param, "echo");
-  EXPECT_THAT(error.what(), HasSubstr("not computed"));
+TEST(CompletionRequest, WhatIsKnownAtTheEndIsNotStreamed) {
+  EXPECT_EQ(refused_field({{"stream", true}, {"prompt_logprobs", 1}}).param, "prompt_logprobs");
+  EXPECT_EQ(refused_field({{"stream", true}, {"best_of", 2}}).param, "best_of");
+}
+
+TEST(CompletionRequest, AnEchoHasTheLogprobsOfItsTokens) {
+  EXPECT_EQ(parsed(R"({"prompt": "a", "echo": true, "logprobs": 1})").params.prompt_logprobs, 1);
+  EXPECT_EQ(parsed(R"({"prompt": "a", "echo": true})").params.prompt_logprobs, -1);
+  EXPECT_EQ(parsed(R"({"prompt": "a", "logprobs": 1})").params.prompt_logprobs, -1);
+  EXPECT_EQ(parsed(R"({"prompt": "a", "echo": true, "logprobs": 1, "prompt_logprobs": 3})").params.prompt_logprobs, 3);
 }
 
 TEST(Fields, TheNearestNameIsFoundOrNone) {

@@ -92,6 +92,69 @@ TEST(Completions, EchoPutsThePromptBeforeEachAnswer) {
             "abab");
 }
 
+TEST(Completions, AnEchoedPromptHasItsLogprobsBeforeThoseOfTheAnswer) {
+  ApiTestServer served;
+  const json request{{"prompt", "a\u4e16b"}, {"max_tokens", 1}, {"logprobs", 2}, {"echo", true}, {"n", 2}};
+  const auto body = body_of(served.post(request));
+  EXPECT_EQ(served.engine.submitted_requests().at(0).prompt_logprobs, 2);
+  ASSERT_EQ(body["choices"].size(), 2u);
+  EXPECT_EQ(body["choices"][0]["text"], "a\u4e16ba");
+  const json& logprobs = body["choices"][0]["logprobs"];
+  EXPECT_EQ(logprobs["tokens"], json({"a", "\uFFFD", "\uFFFD", "\uFFFD", "b", "a"}));
+  EXPECT_EQ(logprobs["token_logprobs"], json({nullptr, -1, -2, -3, -4, -0.25}));
+  EXPECT_EQ(logprobs["text_offset"], json({0, 1, 1, 1, 2, 3}));
+  EXPECT_EQ(logprobs["top_logprobs"][0], nullptr);
+  EXPECT_EQ(logprobs["top_logprobs"][4], json({{"0", 0}, {"1", -0.5}, {"b", -4}}));
+  EXPECT_EQ(logprobs["top_logprobs"][5], json({{"a", -0.25}, {"b", -1.25}}));
+  EXPECT_EQ(body["choices"][1]["logprobs"]["tokens"][0], "a");
+}
+
+TEST(Completions, OfNoTokensHaveThePromptOnly) {
+  ApiTestServer served;
+  const auto body = body_of(served.post(
+      {{"prompt", "ab"}, {"max_tokens", 0}, {"logprobs", 0}, {"echo", true}, {"return_token_ids", true}}));
+  const json& choice = body["choices"][0];
+  EXPECT_EQ(choice["text"], "ab");
+  EXPECT_EQ(choice["finish_reason"], "length");
+  EXPECT_EQ(choice["token_ids"], json::array());
+  EXPECT_EQ(choice["logprobs"]["tokens"], json({"a", "b"}));
+  EXPECT_EQ(choice["logprobs"]["top_logprobs"][1], json({{"b", -1}}));
+  EXPECT_EQ(body["usage"]["completion_tokens"], 0);
+  EXPECT_EQ(body["usage"]["total_tokens"], 2);
+  EXPECT_EQ(body_of(served.post({{"prompt", "ab"}, {"max_tokens", 0}}))["choices"][0]["text"], "");
+}
+
+TEST(Completions, PromptLogprobsAreVllmsObjectsByTokenId) {
+  ApiTestServer served;
+  const auto choice = body_of(served.post(
+      {{"prompt", "ab"}, {"max_tokens", 1}, {"prompt_logprobs", 1}, {"logprobs", 3}, {"echo", true}}))["choices"][0];
+  EXPECT_EQ(served.engine.submitted_requests().at(0).prompt_logprobs, 3) << "echo names more alternatives";
+  EXPECT_EQ(choice["prompt_logprobs"],
+            json({nullptr,
+                  {{"98", {{"logprob", -1}, {"rank", 2}, {"decoded_token", "b"}}},
+                   {"48", {{"logprob", 0}, {"rank", 1}, {"decoded_token", "0"}}}}}));
+  EXPECT_EQ(choice["logprobs"]["top_logprobs"][1].size(), 4u);
+  const auto plain = body_of(served.post({{"prompt", "ab"}, {"max_tokens", 1}}))["choices"][0];
+  EXPECT_FALSE(plain.contains("prompt_logprobs"));
+  EXPECT_EQ(served.engine.submitted_requests().at(1).prompt_logprobs, -1);
+}
+
+TEST(Completions, BestOfReturnsTheLikeliestOfMore) {
+  ApiTestServer served;  // sequence s answers with the letter s + 1 of the prompt
+  served.engine.prefer('b', -3);
+  served.engine.prefer('c', -0.125);
+  const auto body = body_of(served.post({{"prompt", {"abc", "xyz"}}, {"max_tokens", 1}, {"n", 2}, {"best_of", 3}}));
+  EXPECT_EQ(served.engine.submitted_requests().at(0).search.num_return_sequences, 3);
+  std::string texts;
+  for (size_t i = 0; i < body["choices"].size(); ++i) {
+    EXPECT_EQ(body["choices"][i]["index"], i);
+    EXPECT_EQ(body["choices"][i]["logprobs"], nullptr);
+    texts += body["choices"][i]["text"];
+  }
+  EXPECT_EQ(texts, "caxy") << "equally likely ones in their order";
+  EXPECT_EQ(body["usage"]["completion_tokens"], 6) << "all that were generated";
+}
+
 TEST(Completions, BadWordsAreBannedAsWordsAndWithinWords) {
   ApiTestServer served;
   body_of(served.post(

@@ -103,6 +103,19 @@ TEST(Stream, ChoicesEchoesAndLogprobsCarryTheIndex) {
   EXPECT_EQ(text[1], "abcbcab");
   EXPECT_EQ(ends, 2);
 
+  json echoed = json::array();
+  const auto with = served.post(
+      {{"prompt", "ab"}, {"max_tokens", 2}, {"stream", true}, {"logprobs", 0}, {"echo", true}});
+  text[0].clear();
+  for (const auto& event : events_of(with->body)) {
+    if (event == "[DONE]") break;
+    const auto choice = json::parse(event)["choices"][0];
+    text[0] += choice["text"].get<std::string>();
+    for (const json& one : choice["logprobs"]["token_logprobs"]) echoed.push_back(one);
+  }
+  EXPECT_EQ(text[0], "abab");
+  EXPECT_EQ(echoed, json({nullptr, -1, -0.25, -0.25}));
+
   json tokens = json::array();
   const auto scored = served.post({{"prompt", "a\u4e16"}, {"max_tokens", 4}, {"stream", true}, {"logprobs", 1}});
   for (const auto& event : events_of(scored->body)) {

@@ -116,6 +116,11 @@ void FakeEngine::limit_open(size_t requests) {
   limit_ = requests;
 }
 
+void FakeEngine::prefer(int32_t id, float logprob) {
+  std::lock_guard lock(mutex_);
+  preferred_[id] = logprob;
+}
+
 void FakeEngine::answer_forward(ForwardFunction function) {
   std::lock_guard lock(mutex_);
   forward_function_ = std::move(function);
@@ -167,10 +172,20 @@ void FakeEngine::end(const Sequence& sequence, Finish finish, const std::string&
     if (!sequence.ended.contains(s)) sequence.on_event({.sequence = s, .finish = finish, .reason = reason});
 }
 
+std::vector<engine::PromptToken> FakeEngine::scored_prompt(const engine::Request& request) {
+  std::vector<engine::PromptToken> scored;
+  for (size_t i = 1; i < request.prompt.size(); ++i) {
+    auto& [token, rank] = scored.emplace_back(engine::Token{request.prompt[i], -static_cast<float>(i), {}}, i + 1);
+    for (int32_t k = 0; k < request.prompt_logprobs; ++k) token.top_logprobs.emplace_back('0' + k, -0.5F * k);
+  }
+  return scored;
+}
+
 engine::Token FakeEngine::token_of(const engine::Request& request, int64_t step) const {
   engine::Token token{.id = token_(request, step)};
   if (request.logprobs < 0) return token;
-  token.logprob = -0.25F;
+  const auto preferred = preferred_.find(token.id);
+  token.logprob = preferred == preferred_.end() ? -0.25F : preferred->second;
   for (int64_t k = 0; k < request.logprobs; ++k)
     token.top_logprobs.emplace_back(token.id + static_cast<int32_t>(k), -0.25F - static_cast<float>(k));
   return token;
@@ -207,6 +222,8 @@ void FakeEngine::step(Sequence open) {
     if (!open.first_event_sent) {
       event.queued_seconds = 0.001;
       event.cached_tokens = cached_;
+      if (request.prompt_logprobs >= 0)
+        event.prompt_tokens = std::make_shared<const std::vector<engine::PromptToken>>(scored_prompt(request));
       open.first_event_sent = true;
     }
     tokens_ += static_cast<int64_t>(event.tokens.size());

@@ -17,7 +17,8 @@ class FakeEngine final : public engine::Engine {
   using Token = std::function<int32_t(const engine::Request&, int64_t step)>;
   using ForwardFunction = std::function<Arrays(const engine::ForwardRequest&)>;
   /// The default repeats the prompt, so every reply shows to which request it belongs; sequence s begins s tokens
-  /// later. The log-probability of id + k is -0.25 - k; the scores of beams are -0.5, -1, ...
+  /// later. The log-probability of id + k is -0.25 - k, or what prefer() says. Token i of a scored prompt has -i and the
+  /// rank i + 1, and its alternative k the id k and -0.5 k; the scores of beams are -0.5, -1, ...
   explicit FakeEngine(Token token = {});
   ~FakeEngine() override;
 
@@ -37,6 +38,8 @@ class FakeEngine final : public engine::Engine {
   void limit_open(size_t requests);
   /// Sets the number of tokens of each prompt that the prefix cache provides.
   void set_cached_tokens(int64_t tokens);
+  /// Sets the log-probability of the tokens with this id.
+  void prefer(int32_t id, float logprob);
   /// Sets the function that computes the outputs of forward requests, on the engine's thread. Without it outputs are
   /// empty.
   void answer_forward(ForwardFunction function);
@@ -60,6 +63,7 @@ class FakeEngine final : public engine::Engine {
   void loop();
   void step(Sequence sequence);
   static void end(const Sequence& sequence, engine::Finish finish, const std::string& reason);
+  static std::vector<engine::PromptToken> scored_prompt(const engine::Request& request);
   engine::Token token_of(const engine::Request& request, int64_t step) const;
   static engine::Finish finish_of(const engine::Request& request, int32_t id, int64_t generated);
 
@@ -69,6 +73,7 @@ class FakeEngine final : public engine::Engine {
   std::deque<Sequence> open_;
   std::deque<OpenForward> open_forwards_;
   ForwardFunction forward_function_;
+  std::map<int32_t, float> preferred_;
   std::vector<engine::Request> submitted_requests_;
   std::vector<engine::ForwardRequest> forward_requests_;
   std::set<std::string> cancelled_;
