@@ -28,7 +28,7 @@ stage() { # name command...
 nice make -s cluster > "$cache/cluster-build.log" 2>&1 & cluster=$!
 cluster_built() { wait $cluster || { tail -30 "$cache/cluster-build.log"; return 1; }; }
 
-# Gateways, a queue and a runtime for some of the end-to-end tests take 25 minutes of one core, once: they are built in
+# Gateways, a queue and a runtime for some of the end-to-end tests take 50 minutes of one core, once: they are built in
 # what the rest leaves idle, and not by a machine that had much else to compile. Tests that come too early for them are
 # skipped, and run the next time.
 integrations=
@@ -38,7 +38,7 @@ build_integrations() {
   {
     tail --pid=$cluster -f /dev/null
     for name in kueue crane containerd containerd-shim dra kthena epp traefik prometheus-adapter certmanager keda \
-        keda-adapter; do
+        keda-adapter externalsecrets; do
       nice -n 19 tests/cluster/extras/build.sh $name
     done
   } > "$cache/integrations-build.log" 2>&1 & integrations=$!
