@@ -1,21 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Secrets of others: cert-manager issues and renews the certificate of a model, by the example. External Secrets'
-program cannot be built from Go modules alone; its CRDs accept the example, and what changed keys do is in test_keys.py.
-"""
+"""Secrets of others, by the examples: cert-manager issues and renews the certificate of a model, and External Secrets
+writes its API keys, again when their source changes."""
 
 import base64
 import os
+import time
 from pathlib import Path
 
 import pytest
 import yaml
 from cluster import extra, extra_source, is_built, tools_image
-from workloads import account, workload
-from world import MODELS
+from test_keys import NEW, OLD, answer
+from workloads import account, account_binding, workload
+from world import MODELS, namespace
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
-NAMESPACE, IMAGE = "cert-manager", "localhost/cert-manager:test"
+API_KEYS = EXAMPLES / "external-secrets" / "api-keys.yaml"
 NAME = "stories-locked"
+VAULT = "vault"  # a namespace that stands for one
 
 
 def crds(world, files: list[Path]) -> list[str]:
@@ -26,21 +28,52 @@ def crds(world, files: list[Path]) -> list[str]:
     return arguments
 
 
+def controllers(world, folder: Path, name: str, program: Path, files: list[Path], *arguments: str, port: int = 0):
+    """Runs controllers and their CRDs until the fixture ends. The port is the one of their probes, if they have any."""
+    image = f"localhost/{name}:test"
+    world.cluster.load(tools_image(folder / "image.tar", [str(program)], image))
+    installed = crds(world, files)
+    world.cluster.apply(namespace(name))
+    deployment, _ = workload(name, namespace=name, image=image, program=program, arguments=arguments, ports=[port or 1])
+    if not port:
+        del deployment["spec"]["template"]["spec"]["containers"][0]["readinessProbe"]
+    world.cluster.apply([*account(name), deployment])
+    yield
+    world.cluster.kubectl("delete", "namespace", name, "--wait=true")
+    world.cluster.kubectl("delete", "clusterrolebinding", account_binding(name))
+    world.cluster.kubectl("delete", "--wait=true", *installed)
+
+
+def skip_unless_built(name: str) -> None:
+    if not is_built(name) and "PM_INTEGRATIONS" not in os.environ:
+        pytest.skip(f"{name} is not built on this machine yet: make integrations")
+
+
 @pytest.fixture(scope="module")
 def cert_manager(world, tmp_path_factory):
-    if not is_built("certmanager") and "PM_INTEGRATIONS" not in os.environ:
-        pytest.skip("certmanager is not built on this machine yet: make integrations")
-    program, source = extra("certmanager"), extra_source("certmanager", "github.com/cert-manager/cert-manager")
-    archive = tools_image(tmp_path_factory.mktemp("certificates") / "image.tar", [str(program)], IMAGE)
-    world.cluster.load(archive)
-    files = crds(world, sorted((source / "deploy" / "crds").glob("cert-manager.io_*.yaml")))
-    world.cluster.apply([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}])
-    deployment, _ = workload("cert-manager", namespace=NAMESPACE, image=IMAGE, program=program, arguments=[], ports=[1])
-    del deployment["spec"]["template"]["spec"]["containers"][0]["readinessProbe"]  # it serves nothing
-    world.cluster.apply([*account(NAMESPACE), deployment])
-    yield
-    world.cluster.kubectl("delete", "namespace", NAMESPACE, "--wait=true")
-    world.cluster.kubectl("delete", "--wait=true", *files)
+    skip_unless_built("certmanager")
+    source = extra_source("certmanager", "github.com/cert-manager/cert-manager")
+    files = sorted((source / "deploy" / "crds").glob("cert-manager.io_*.yaml"))
+    yield from controllers(world, tmp_path_factory.mktemp("cert"), "cert-manager", extra("certmanager"), files)
+
+
+@pytest.fixture(scope="module")
+def external_secrets(world, tmp_path_factory):
+    """Its program with the values of its chart that leave out what a namespace does not need."""
+    skip_unless_built("externalsecrets")
+    bases = extra_source("externalsecrets") / "config" / "crds" / "bases"
+    kinds = ("external-secrets.io_externalsecrets", "external-secrets.io_secretstores",
+             "generators.external-secrets.io_generatorstates")  # fmt: skip
+    kinds_left_out = ("cluster-store", "cluster-external-secret", "cluster-push-secret", "push-secret")
+    yield from controllers(
+        world,
+        tmp_path_factory.mktemp("external"),
+        "external-secrets",
+        extra("externalsecrets"),
+        [bases / f"{kind}.yaml" for kind in kinds],
+        *(f"--enable-{kind}-reconciler=false" for kind in kinds_left_out),
+        port=8082,
+    )
 
 
 def certificate_of(world) -> bytes:
@@ -107,12 +140,84 @@ def test_cert_manager_issues_a_certificate_and_a_renewed_one_is_served_without_a
         world.cluster.kubectl("delete", "secret", "stories-ca", "stories-tls", "-n", MODELS, "--ignore-not-found")
 
 
-def test_the_example_of_external_secrets_is_what_its_crds_accept(world):
-    source = extra_source("externalsecrets", "github.com/external-secrets/external-secrets")
-    bases = source / "config" / "crds" / "bases"
-    files = crds(world, [bases / f"external-secrets.io_{kind}.yaml" for kind in ("externalsecrets", "secretstores")])
-    example = EXAMPLES / "external-secrets" / "api-keys.yaml"
+def in_vault(*keys: str) -> dict:
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": "api-keys", "namespace": VAULT},
+        "stringData": {f"user{number}": key for number, key in enumerate(keys)},
+    }
+
+
+def readable_vault() -> list[dict]:
+    """The namespace of the keys, which the ServiceAccount of the example may read."""
+    return yaml.safe_load(f"""
+      - apiVersion: v1
+        kind: Namespace
+        metadata: {{name: {VAULT}}}
+      - apiVersion: v1
+        kind: ServiceAccount
+        metadata: {{name: stories, namespace: {MODELS}}}
+      - apiVersion: rbac.authorization.k8s.io/v1
+        kind: Role
+        metadata: {{name: reader, namespace: {VAULT}}}
+        rules:
+        - {{apiGroups: [""], resources: [secrets], resourceNames: [api-keys], verbs: [get]}}
+      - apiVersion: rbac.authorization.k8s.io/v1
+        kind: RoleBinding
+        metadata: {{name: reader, namespace: {VAULT}}}
+        roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: Role, name: reader}}
+        subjects:
+        - {{kind: ServiceAccount, name: stories, namespace: {MODELS}}}
+    """)
+
+
+def example_for_vault() -> list[dict]:
+    """The example, with a vault that needs no server of its own, and without ten minutes between two looks at it."""
+    text = API_KEYS.read_text()
+    text = text.replace("refreshInterval: 10m", "refreshInterval: 5s").replace("stories/api-keys", "api-keys")
+    store, external_secret = yaml.safe_load_all(text)
+    reader = store["spec"]["provider"].pop("vault")["auth"]["kubernetes"]["serviceAccountRef"]
+    store["spec"]["provider"]["kubernetes"] = {
+        "remoteNamespace": VAULT,
+        "server": {"caProvider": {"type": "ConfigMap", "name": "kube-root-ca.crt", "key": "ca.crt"}},
+        "auth": {"serviceAccount": reader},
+    }
+    return [store, external_secret]
+
+
+def test_external_secrets_writes_the_keys_and_changed_ones_count_without_a_restart(world, external_secrets):
+    # what the example says of its own vault has no server here
+    world.cluster.kubectl("apply", "--dry-run=server", "--validate=strict", "-n", MODELS, "-f", str(API_KEYS))
     try:
-        world.cluster.kubectl("apply", "--dry-run=server", "--validate=strict", "-n", MODELS, "-f", str(example))
+        world.cluster.apply([*readable_vault(), in_vault(OLD)])
+        world.cluster.apply(example_for_vault(), "-n", MODELS)
+        world.apply(NAME, count=1, service={"apiKeySecretRef": {"name": "stories-keys"}})
+        world.wait_ready(NAME)
+        pod, url = world.pod(NAME), world.url(NAME)
+        assert [world.inside(answer, url, key).status_code for key in (OLD, NEW, None)] == [200, 401, 401]
+        begin = time.monotonic()
+        world.cluster.apply(in_vault(NEW, "third-key"))
+        world.cluster.wait_for(
+            lambda: len(world.cluster.get("secret", "stories-keys", MODELS)["data"]) == 2,
+            60,
+            "External Secrets has written the new keys",
+        )
+        # kubelets look at Secrets within a minute, or when the pod changes
+        world.cluster.kubectl("annotate", "pod", pod["metadata"]["name"], "-n", MODELS, "tests/keys=second")
+        world.cluster.wait_for(
+            lambda: [world.inside(answer, url, key).status_code for key in (NEW, "third-key", OLD)] == [200, 200, 401],
+            120,
+            "the new keys count, the old one no more",
+        )
+        print(f"new keys count after {time.monotonic() - begin:.0f} s")
+        now = world.pod(NAME)
+        assert now["metadata"]["uid"] == pod["metadata"]["uid"]
+        assert not now["status"]["containerStatuses"][0]["restartCount"]
     finally:
-        world.cluster.kubectl("delete", "--wait=true", *files)
+        world.delete(NAME)
+        for kind in ("externalsecrets", "secretstores"):
+            world.cluster.kubectl("delete", kind, "--all", "-n", MODELS)
+        world.cluster.kubectl("delete", "secret", "stories-keys", "-n", MODELS, "--ignore-not-found")
+        world.cluster.kubectl("delete", "serviceaccount", "stories", "-n", MODELS, "--ignore-not-found")
+        world.cluster.kubectl("delete", "namespace", VAULT, "--ignore-not-found")
