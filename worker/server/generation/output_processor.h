@@ -82,8 +82,7 @@ class OutputProcessor {
   const std::shared_ptr<const std::vector<engine::RetrievedPassage>>& passages(const Choice& choice) const {
     return passages_[choice.request()];
   }
-  /// Returns the ids of a choice's prompt, and their log-probabilities from the second on; nullptr: none.
-  const std::vector<int32_t>& prompt(const Choice& choice) const { return prompts_[choice.request()]; }
+  /// Returns the log-probabilities of the prompt's tokens from the second on; nullptr: none.
   const std::shared_ptr<const std::vector<engine::PromptToken>>& scored_prompt(const Choice& choice) const {
     return scored_prompts_[choice.request()];
   }

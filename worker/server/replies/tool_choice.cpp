@@ -25,6 +25,14 @@ bool has_tool(const ordered_json& tools, const std::string& name) {
   return std::any_of(tools.begin(), tools.end(), [&](const auto& tool) { return function_name(tool) == name; });
 }
 
+/// Returns whether the schema of some tool has to be held whenever it is called.
+bool has_strict(const ordered_json& tools) {
+  return std::ranges::any_of(tools, [](const ordered_json& tool) {
+    const auto function = tool.find("function");
+    return function != tool.end() && function->is_object() && function->value("strict", ordered_json()) == true;
+  });
+}
+
 void read_tools(Fields& fields, const ordered_json& ordered, ToolChoice& choice) {
   const json* tools = fields.find("tools");
   if (!tools) return;
@@ -111,8 +119,9 @@ std::optional<ConstraintSpec> reply_constraint(const ServerContext& context, con
                                                const std::optional<ConstraintSpec>& spec, const std::string& prompt,
                                                bool is_reasoning) {
   const bool demands = !choice.demanded.empty();
-  if (!demands && (!spec || !context.replies)) return spec;
-  const std::string field = demands ? "tool_choice" : spec->field;
+  const bool may_call = !demands && !spec && choice.calls && has_strict(choice.tools);
+  if (!demands && ((!spec && !may_call) || !context.replies)) return spec;
+  const std::string field = demands ? "tool_choice" : may_call ? "tools" : spec->field;
   if (!context.replies)
     throw ApiError(400, "invalid_constraint",
                    "tool_choice cannot be held: neither the model's folder (response_template of "
@@ -124,6 +133,10 @@ std::optional<ConstraintSpec> reply_constraint(const ServerContext& context, con
     for (const ordered_json& tool : choice.tools)
       if (std::find(choice.demanded.begin(), choice.demanded.end(), *function_name(tool)) != choice.demanded.end())
         request["tools"].push_back(tool);
+  } else if (may_call) {
+    request["text_too"] = true;
+    for (const ordered_json& tool : choice.tools)
+      if (function_name(tool)) request["tools"].push_back(tool);
   } else {
     request["kind"] = static_cast<uint32_t>(spec->kind);
     request["text"] = spec->text;

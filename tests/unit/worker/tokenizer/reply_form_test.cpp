@@ -132,6 +132,86 @@ TEST(ReplyForm, DemandedCallsAreParsedAsSuch) {
   }
 }
 
+/// Returns whether a reply of the grammar may be this text.
+bool accepts(const Tokenizer& tokenizer, const std::string& grammar, const std::string& text) {
+  TokenMatcher matcher = TokenMatcher::compile(tokenizer, ConstraintKind::Reply, grammar, false);
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto id = static_cast<unsigned char>(text[i]);
+    if ((matcher.mask().words[id / 32] >> (id % 32) & 1) == 0) return false;
+    if (matcher.append(id)) return i + 1 == text.size();
+  }
+  return matcher.mask().may_end;
+}
+
+std::string replaced(std::string text, const std::string& from, const std::string& to) {
+  const size_t at = text.find(from);
+  EXPECT_NE(at, text.npos) << text;
+  return at == text.npos ? text : text.replace(at, from.size(), to);
+}
+
+TEST(ReplyForm, StrictCallsFollowTheirSchemaWhereTheReplyMayBeText) {
+  const Tokenizer tokenizer = bytes();
+  json strict = tools;
+  strict[0]["function"]["strict"] = true;
+  const json weather = json::array({tools[0]});
+  int called = 0, behind_text = 0;
+  for (const std::string& name : form_names()) {
+    const ReplyForm one = form(name);
+    for (const std::string prompt : {"", "<function=", "[AVAILABLE_TOOLS]"}) {
+      const auto grammar_of = [&](const json& of, bool text_too) {
+        return one.grammar(
+            tokenizer,
+            json{{"prompt", prompt}, {"reasoning", false}, {"tools", of}, {"parallel", false}, {"text_too", text_too}}
+                .dump());
+      };
+      std::string grammar;
+      try {
+        grammar = grammar_of(strict, true);
+      } catch (const Error&) {
+        continue;  // it does not say how a call is written
+      }
+      EXPECT_TRUE(accepts(tokenizer, grammar, name == "harmony" ? "<|channel|>final<|message|>a <b>" : "a <b> {c} [d]"))
+          << name;
+      std::optional<std::string> call;
+      for (uint32_t seed = 0; !call || parse(one, "", *call, tools).calls.empty() || call->find("think") != call->npos;
+           ++seed) {
+        ASSERT_LT(seed, 100U) << name;
+        call = random_text(tokenizer, grammar_of(weather, false), seed, 600);
+      }
+      ++called;
+      EXPECT_TRUE(accepts(tokenizer, grammar, *call)) << name << ": " << *call;
+      EXPECT_FALSE(accepts(tokenizer, grammar, replaced(*call, "days", "nights"))) << name << ": " << *call;
+      EXPECT_FALSE(accepts(tokenizer, grammar, replaced(*call, "weather", "whether"))) << name << ": " << *call;
+      const auto behind = parse(one, "", "a " + *call, tools);
+      if (behind.calls.empty() || name == "harmony") continue;  // whose answers have a delimiter
+      ++behind_text;
+      EXPECT_TRUE(accepts(tokenizer, grammar, "a " + *call)) << name << ": " << *call;
+      EXPECT_FALSE(accepts(tokenizer, grammar, "a " + replaced(*call, "days", "nights"))) << name << ": " << *call;
+    }
+  }
+  EXPECT_GT(called, 8);
+  EXPECT_GT(behind_text, 6);
+}
+
+TEST(ReplyForm, ArgumentsOfToolsThatAreNotStrictAreAny) {
+  const Tokenizer tokenizer = bytes();
+  json strict = tools;
+  strict[1]["function"]["strict"] = true;
+  const auto grammar_of = [&](const std::string& name, const std::string& prompt) {
+    return form(name).grammar(
+        tokenizer, json{{"prompt", prompt}, {"reasoning", false}, {"tools", strict}, {"text_too", true}}.dump());
+  };
+  const auto chatml = [](const std::string& called, const std::string& arguments) {
+    return "<tool_call>\n{\"name\": \"" + called + "\", \"arguments\": " + arguments + "}\n</tool_call>";
+  };
+  EXPECT_TRUE(accepts(tokenizer, grammar_of("chatml", ""), chatml("weather", R"({"nights": [1]})")));
+  EXPECT_TRUE(accepts(tokenizer, grammar_of("chatml", ""), chatml("time", "{}")));
+  EXPECT_FALSE(accepts(tokenizer, grammar_of("chatml", ""), chatml("time", R"({"a": 1})")));
+  EXPECT_FALSE(accepts(tokenizer, grammar_of("chatml", ""), chatml("other", "{}")));
+  EXPECT_TRUE(accepts(tokenizer, grammar_of("chatml", "<function="),
+                      "<tool_call>\n<function=weather>\nany text\n</function>\n</tool_call>"));
+}
+
 TEST(ReplyForm, OneCallWhereNoneIsParallel) {
   const Tokenizer tokenizer = bytes();
   const ReplyForm one = form("chatml");

@@ -110,7 +110,7 @@ TEST(Lifecycle, ADrainFinishesWhatRunsAcceptsForAWhileThenRefuses) {
   ASSERT_TRUE(eventually([&] { return served.engine.open() == 2; }));
   EXPECT_EQ(json::parse(served.get("/health")->body)["status"], "draining");
 
-  ASSERT_TRUE(eventually([&] { return served.post({{"prompt", "a"}, {"max_tokens", 0}})->status == 503; }));
+  ASSERT_TRUE(eventually([&] { return served.post({{"prompt", "a"}, {"max_tokens", -1}})->status == 503; }));
   const auto refused = served.post({{"prompt", "a"}});
   EXPECT_EQ(error_of(refused, 503)["code"], "draining");
   EXPECT_EQ(refused->get_header_value("Connection"), "close");

@@ -12,6 +12,16 @@ pub struct Demand {
     pub answer: Option<GrammarWithLexer>,
     pub tools: Option<Vec<Value>>,
     pub parallel: bool,
+    /// Text may come before the calls, or in place of them. Only the arguments of strict tools follow their schema.
+    pub text: Option<FreeText>,
+}
+
+/// The text of a reply that decides itself whether it calls tools.
+pub struct FreeText {
+    /// The regular expression of what it may not be: texts in which a call begins.
+    pub excluded: Option<String>,
+    /// Calls are read at the beginning of a reply only.
+    pub calls_first: bool,
 }
 
 /// The state in which the prompt leaves the reply.
@@ -126,8 +136,9 @@ impl Rules<'_> {
         Ok(format!("@{name}"))
     }
 
-    /// Writes the rule of one call.
-    fn call(&mut self, number: usize, form: &CallForm, tool: &Value) -> Result<String, String> {
+    /// Writes the rules of one call: call_N, and rest_N without the text before the name. Arguments that are not
+    /// `held` to their schema are any.
+    fn call(&mut self, number: usize, form: &CallForm, tool: &Value, held: bool) -> Result<String, String> {
         let function = tool.get("function").unwrap_or(tool);
         let name = function
             .get("name")
@@ -150,20 +161,32 @@ impl Rules<'_> {
             return Err("the form has no place for arguments".into());
         };
         let (before, after) = call.split_once(mark).unwrap_or_default();
+        let rule = format!("call_{number}");
+        let rest = |rules: &mut Self, middle: &str| {
+            let head = form.call.split("{{").next().unwrap_or_default();
+            let own = rules.literal(before.strip_prefix(head).unwrap_or(before));
+            rules.rule(&format!("rest_{number}"), &format!("{own} {middle}"));
+            let head = rules.literal(head);
+            rules.rule(&rule, &format!("{head} rest_{number}"));
+        };
+        if is_list && !held {
+            self.text_until(&format!("parameters_{number}"), after);
+            rest(self, &format!("parameters_{number}"));
+            return Ok(rule);
+        }
         let middle = if is_list {
             self.parameters(number, form, parameters)
                 .map_err(|reason| format!("the tool {name}: {reason}"))?
         } else {
-            let mut schema = parameters.clone();
+            let mut schema = if held { parameters.clone() } else { json!({}) };
             if let Some(object) = schema.as_object_mut() {
                 object.entry("type").or_insert_with(|| "object".into());
             }
             self.schema(&format!("arguments_{number}"), schema)
                 .map_err(|reason| format!("the tool {name}: {reason}"))?
         };
-        let (before, after) = (self.literal(before), self.literal(after));
-        let rule = format!("call_{number}");
-        self.rule(&rule, &format!("{before} {middle} {after}"));
+        let after = self.literal(after);
+        rest(self, &format!("{middle} {after}"));
         Ok(rule)
     }
 
@@ -244,7 +267,8 @@ impl Rules<'_> {
         Ok(format!("{rule}_text {}", self.literal(after)))
     }
 
-    fn calls(&mut self, form: &Form, tools: &[Value], parallel: bool) -> Result<String, String> {
+    /// Writes the rules of calls. Returns the expressions of the text before the first one's name, and of all behind it.
+    fn calls(&mut self, form: &Form, demand: &Demand, tools: &[Value]) -> Result<(String, String), String> {
         let missing = || {
             format!(
                 "the form {} of this model's replies does not say how a call is written",
@@ -254,18 +278,49 @@ impl Rules<'_> {
         let call_form = form.calls.clone().ok_or_else(missing)?;
         let mut rules = Vec::new();
         for (number, tool) in tools.iter().enumerate() {
-            rules.push(self.call(number, &call_form, tool)?);
+            let strict = tool.get("function").unwrap_or(tool).get("strict");
+            let held = demand.text.is_none() || strict == Some(&Value::Bool(true));
+            rules.push(self.call(number, &call_form, tool, held)?);
         }
         if rules.is_empty() {
             return Err("there is no tool to call".into());
         }
+        let first: Vec<String> = (0..rules.len()).map(|number| format!("rest_{number}")).collect();
         self.rule("call", &rules.join(" | "));
-        let (begin, end) = (self.literal(&call_form.begin), self.literal(&call_form.end));
-        let more = match call_form.between.as_ref().filter(|_| parallel) {
+        self.rule("first", &first.join(" | "));
+        let more = match call_form.between.as_ref().filter(|_| demand.parallel) {
             Some(between) => format!("({} call)*", self.literal(between)),
             None => String::new(),
         };
-        Ok(format!("{begin} call {more} {end}"))
+        let head = call_form.call.split("{{").next().unwrap_or_default();
+        let rest = format!("first {more} {}", self.literal(&call_form.end));
+        Ok((call_form.begin.clone() + head, rest))
+    }
+
+    /// Writes the rules of a reply that has text, calls, or both. Returns its expression.
+    fn text_or_calls(&mut self, form: &Form, text: &FreeText, head: &str, rest: &str) -> String {
+        let mut excluded = text.excluded.clone().into_iter().collect::<Vec<String>>();
+        if text.calls_first {
+            excluded.push(format!("(?s:\\s*{}.*)", regex::escape(head)));
+        }
+        let but = if excluded.is_empty() {
+            String::new()
+        } else {
+            format!(" & ~/{}/", excluded.join("|").replace('/', "\\/"))
+        };
+        self.rule("TEXT", &format!("/(?s:.*)/{but}"));
+        let (answer, call) = (self.literal(&form.answer), self.literal(head));
+        // text before a call would end an answer that has a delimiter of its own
+        if text.calls_first || !form.answer.is_empty() {
+            return format!("{answer} TEXT | {call} {rest}");
+        }
+        let before = self.first_special(head).map_or(head.len(), |(at, _, _)| at);
+        if before == 0 {
+            return format!("TEXT ({call} {rest})?");
+        }
+        self.rule("opened[lazy]", &format!("TEXT {}", quoted(&head[..before])));
+        let call = self.literal(&head[before..]);
+        format!("opened {call} {rest} | TEXT")
     }
 }
 
@@ -273,7 +328,7 @@ impl Rules<'_> {
 pub fn grammar(
     form: &Form,
     reasoning: Reasoning,
-    demand: Demand,
+    mut demand: Demand,
     special: &[(String, u32)],
 ) -> Result<TopLevelGrammar, String> {
     let mut rules = Rules {
@@ -283,13 +338,17 @@ pub fn grammar(
     };
     let before = rules.reasoning(form, reasoning)?;
     let mut bodies = Vec::new();
-    if let Some(mut answer) = demand.answer {
+    if let Some(mut answer) = demand.answer.take() {
         answer.name = Some("answer".into());
         rules.grammars.push(answer);
         bodies.push(format!("{} @answer", rules.literal(&form.answer)));
     }
-    if let Some(tools) = demand.tools {
-        bodies.push(rules.calls(form, &tools, demand.parallel)?);
+    if let Some(tools) = &demand.tools {
+        let (head, rest) = rules.calls(form, &demand, tools)?;
+        bodies.push(match &demand.text {
+            Some(text) => rules.text_or_calls(form, text, &head, &rest),
+            None => format!("{} {rest}", rules.literal(&head)),
+        });
     }
     rules.rule("reply", &bodies.join(" | "));
     let main = format!("start: {before}reply\n{}", rules.lark);

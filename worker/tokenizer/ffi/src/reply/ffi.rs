@@ -2,7 +2,7 @@
 //! C ABI of replies, as that of tokenizers in lib.rs.
 use crate::constraint::{grammar, Vocabulary};
 use crate::folder::Folder;
-use crate::reply::constrain::{self, Demand, Reasoning};
+use crate::reply::constrain::{self, Demand, FreeText, Reasoning};
 use crate::reply::event::Event;
 use crate::reply::forms::{self, CallForm, Form};
 use crate::reply::parser::{Calls, Parser};
@@ -65,7 +65,7 @@ impl ReplyForm {
         };
         let reasoning = fields.iter().find(|field| field.target == Target::Reasoning);
         let reasoning = reasoning.and_then(|field| Some((field.texts.0.clone()?, field.texts.1.clone()?)));
-        let calls = family.and_then(|form| form.calls).filter(|calls| self.reads(calls));
+        let calls = family.and_then(|form| form.calls).filter(|calls| self.reads(calls, ""));
         Ok(Form {
             name: "of response_template".into(),
             calls,
@@ -74,15 +74,15 @@ impl ReplyForm {
         })
     }
 
-    /// Returns whether the template parses a call of this form.
-    fn reads(&self, calls: &CallForm) -> bool {
+    /// Returns whether the template parses a call of this form behind a text.
+    fn reads(&self, calls: &CallForm, before: &str) -> bool {
         let call = calls
             .call
             .replace("{{name}}", "f")
             .replace("{{arguments}}", "{}")
             .replace("{{parameters}}", "");
         let mut parser = Parser::new(self.template.clone(), "", Calls::new(true, &Value::Null));
-        let mut events = parser.feed(format!("{}{call}{}", calls.begin, calls.end).as_bytes());
+        let mut events = parser.feed(format!("{before}{}{call}{}", calls.begin, calls.end).as_bytes());
         events.extend(parser.finish());
         let expected = [
             Event::Call {
@@ -94,11 +94,13 @@ impl ReplyForm {
                 text: "{}".into(),
             },
         ];
+        events.retain(|event| !matches!(event, Event::Content(_)));
         events == expected
     }
 
     /// Returns the grammar of a reply, a serialized one. `request`: {"prompt", "reasoning": the prompt ends in it} with
-    /// {"kind", "text"} of a constraint, {"tools", "parallel"}, or both.
+    /// {"kind", "text"} of a constraint, {"tools", "parallel"}, or both. With "text_too" and tools the reply may be
+    /// text too.
     fn grammar(&self, vocabulary: &Vocabulary, request: &Value) -> Result<String, String> {
         let form = self.form(request["prompt"].as_str().unwrap_or_default())?;
         let reasoning = if request["reasoning"] == true {
@@ -110,7 +112,15 @@ impl ReplyForm {
             tools: request["tools"].as_array().cloned(),
             parallel: request["parallel"] != false,
             answer: None,
+            text: None,
         };
+        if request["text_too"] == true {
+            let calls = form.calls.as_ref();
+            demand.text = Some(FreeText {
+                excluded: self.template.texts_with_calls(),
+                calls_first: calls.is_some_and(|calls| !self.reads(calls, "a ")),
+            });
+        }
         if let (Some(kind), Some(text)) = (request["kind"].as_u64(), request["text"].as_str()) {
             demand.answer = Some(grammar(kind as u32, text)?.grammars.remove(0));
         }

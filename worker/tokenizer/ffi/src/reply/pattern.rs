@@ -24,6 +24,35 @@ pub enum Found {
     Open(usize),
 }
 
+/// Removes the names of groups, which other engines do not know.
+fn without_names(pattern: &str) -> String {
+    let mut plain = String::new();
+    let mut rest = pattern;
+    while let Some((before, group)) = rest.split_once("(?P<") {
+        plain += before;
+        plain += "(?:";
+        rest = group.split_once('>').map_or("", |(_, after)| after);
+    }
+    plain + rest
+}
+
+/// Returns a regular expression of all texts that contain a match of one of the patterns, or begin with one where the
+/// pattern is bound to the beginning; nothing without patterns.
+pub fn containing<'a>(patterns: impl Iterator<Item = &'a Pattern>) -> Option<String> {
+    let (mut anywhere, mut at_start) = (Vec::new(), Vec::new());
+    for pattern in patterns {
+        let text = without_names(pattern.regex.as_str());
+        match text.strip_prefix("\\A") {
+            Some(rest) => at_start.push(format!("(?:{rest}).*")),
+            None => anywhere.push(text),
+        }
+    }
+    if !anywhere.is_empty() {
+        at_start.push(format!(".*(?:{}).*", anywhere.join("|")));
+    }
+    (!at_start.is_empty()).then(|| format!("(?s:{})", at_start.join("|")))
+}
+
 /// A compiled pattern. Matches are those of Python's `regex` with DOTALL: leftmost, alternatives in their order.
 pub struct Pattern {
     regex: Regex,

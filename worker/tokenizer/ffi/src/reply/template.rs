@@ -2,7 +2,7 @@
 //! Response templates: what the delimiters of a reply are and how its regions become a message. The format is that of
 //! `response_template` in tokenizer_config.json (transformers, utils/chat_parsing/response_templates.py).
 use crate::reply::content::{placeholder, transform, Captures, Content};
-use crate::reply::pattern::Pattern;
+use crate::reply::pattern::{containing, Pattern};
 use serde_json::{Map, Value};
 
 const MAX_BYTES: usize = 64 << 10;
@@ -239,6 +239,12 @@ impl Field {
 }
 
 impl Template {
+    /// Returns a regular expression of the texts in which a call begins; nothing where none ever does.
+    pub fn texts_with_calls(&self) -> Option<String> {
+        let calls = self.fields.iter().filter(|field| field.target == Target::Calls);
+        containing(calls.filter_map(|field| field.open.as_ref()))
+    }
+
     pub fn parse(text: &str) -> Result<Self, String> {
         if text.len() > MAX_BYTES {
             return Err(format!("it has {} bytes; at most {MAX_BYTES} are read", text.len()));
