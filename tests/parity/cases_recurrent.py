@@ -32,7 +32,9 @@ _VISION = {
 SEEDS = {
     "Qwen3NextForCausalLM-all": 2036,
     "Qwen3NextForTokenClassification-all": 2039,
+    "Qwen3NextForQuestionAnswering-all": 1145,
     "Qwen3NextForCausalLM-tied-equal-heads": 2041,
+    "Qwen3_5ForConditionalGeneration-all": 742,
     "Qwen3_5ForCausalLM-biases-two-taps": 2193,
     "Qwen3_5MoeForCausalLM-all": 2606,
     "Qwen3_5MoeTextModel-all": 2607,

@@ -62,7 +62,7 @@ class Hardware:
             env={**worker.ENVIRONMENT, **self.environment(), **environment},
         )
 
-    def server(self, folder, sizes, *options, kernels=False, patience=60, **environment):
+    def server(self, folder, sizes, *options, kernels=False, patience=240, **environment):
         """A process per rank, with a device each."""
         ranks = ranks_of(sizes)
         return Server(
