@@ -145,7 +145,10 @@ std::optional<ConstraintSpec> reply_constraint(const ServerContext& context, con
   try {
     return ConstraintSpec{ConstraintKind::Reply, context.replies->grammar(*context.tokenizer, request.dump()), field};
   } catch (const Error& error) {
-    throw ApiError(400, "invalid_constraint", field + " cannot be held: " + error.what(), field);
+    throw ApiError(400, "invalid_constraint",
+                   (may_call ? "strict of " : "") + field + " cannot be held: " + error.what() +
+                       (may_call ? "; leave out strict to have calls as the model writes them" : ""),
+                   field);
   }
 }
 

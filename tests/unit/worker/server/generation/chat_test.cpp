@@ -155,6 +155,30 @@ TEST(Chat, RepliesAreParsedIntoReasoningCallsAndContent) {
   EXPECT_EQ(post_ok(served, body)["choices"][0]["message"]["tool_calls"], nullptr) << "their text is content";
 }
 
+TEST(Chat, StrictToolsConstrainAReplyThatMayCallThem) {
+  TempFolder folder;
+  std::string problem;
+  const auto replies = ReplyForm::find(folder.path(), "chatml", &problem);
+  const ApiTestServer served({}, [&](auto& options) { options.replies = replies; });
+  const auto tool = [](json strict) {
+    return json{{"type", "function"},
+                {"function", {{"name", "f"}, {"parameters", {{"type", "object"}}}, {"strict", std::move(strict)}}}};
+  };
+  const auto is_constrained = [&](const json& tools, const char* choice) {
+    post(served, {{"messages", user("a")}, {"tools", tools}, {"tool_choice", choice}, {"max_tokens", 1}});
+    return served.engine.submitted_requests().back().constraint != nullptr;
+  };
+  EXPECT_TRUE(is_constrained(json::array({tool(true)}), "auto"));
+  EXPECT_TRUE(is_constrained(json::array({tool(false), tool(true)}), "auto"));
+  EXPECT_FALSE(is_constrained(json::array({tool(false)}), "auto"));
+  EXPECT_FALSE(is_constrained(json::array({tool(nullptr)}), "auto"));
+  EXPECT_FALSE(is_constrained(json::array({tool(true)}), "none"));
+  json odd = tool(true);
+  odd["function"]["parameters"]["not"] = json::object();
+  EXPECT_THAT(refusal(served, {{"tools", json::array({odd})}}, "tools"),
+              AllOf(HasSubstr("strict of tools cannot be held: the tool f"), HasSubstr("leave out strict")));
+}
+
 TEST(Chat, FieldsThatOpenAisClientSendsBackAreAccepted) {
   ApiTestServer served;
   json answer = says("assistant", "b");
