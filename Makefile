@@ -5,7 +5,7 @@ export PM_CACHE ?= $(HOME)/.cache/parallelmodel
 preset ?= release
 build := build/$(preset)
 
-.PHONY: deps test-deps lint-deps build build-tests cluster image image-cuda image-cuda-test image-test assembled-image demo test test-one unit lint fmt cuda rehearsal fuzz parity hub browser \
+.PHONY: deps test-deps lint-deps build build-tests cluster image image-cuda image-cuda-test image-test assembled-image demo test test-one unit lint fmt cuda rehearsal fuzz parity hub browser clients \
   stress reliability chart release release-test manifests e2e integrations bench bench-op run-controller clean help
 help:
 	@sed -n 's/^\([a-z0-9-]*\):.*## /  make \1\t/p' Makefile | expand -t 26
@@ -75,6 +75,9 @@ hub: build test-deps      ## downloads from a local hub that fails on purpose
 browser: build test-deps  ## the API server's page in a headless Chromium; PM_SCREENSHOTS=FOLDER keeps pictures
 	@tools/deps.sh browser
 	@$(PM_CACHE)/venv/bin/python -m pytest -q tests/browser
+clients: build test-deps  ## Node packages, agent frameworks and requests of coding clients against a server
+	@tools/deps.sh clients
+	@$(PM_CACHE)/venv/bin/python -m pytest -q tests/clients
 stress: build-tests test-deps   ## 64 clients, leavers, lost ranks; PM_STRESS_SECONDS=120 for the thorough run
 	@$(PM_CACHE)/venv/bin/python -m pytest -q tests/stress
 reliability: build cluster test-deps ## the controller against a real API server that kills, errs and lags; KUBERNETES=oldest takes that of the oldest release

@@ -6,6 +6,7 @@
 #   deps.sh cuda     adds the CUDA compiler and NCCL, out of wheels too
 #   deps.sh image    a builder of images, what makes its base image, and a client of registries
 #   deps.sh browser  a headless browser for the tests of the page
+#   deps.sh clients  Node and packages of clients, in environments of their own
 #   deps.sh lint     formatters and linters, in a virtual environment of their own
 # Everything outside apt goes to $PM_CACHE (default ~/.cache/parallelmodel) with a stamp per set of pinned versions.
 set -euo pipefail
@@ -43,6 +44,26 @@ venv() {
   python3 -m venv "$cache/venv"
 }
 pip() { "$cache/venv/bin/pip" install -q --disable-pip-version-check  "$@"; }
+
+environment() { # name file what: a virtual environment of its own, with the packages of a file
+  [ -x "$cache/$1/bin/pip" ] || { rm -f "$cache/stamp-$1-"????????????; python3 -m venv "$cache/$1"; }
+  if once "$1" "$2"; then
+    say "$3"
+    "$cache/$1/bin/pip" install -q --disable-pip-version-check -r "$2"
+    stamp
+  fi
+}
+
+node_packages() { # the packages of tests/clients/node, in a folder per set of pinned versions
+  local lock=tests/clients/node/package-lock.json folder
+  folder=$cache/clients-node-$(sha256sum < $lock | cut -c1-12)
+  [ ! -e "$folder/complete" ] || return 0
+  say "packages of Node"
+  mkdir -p "$folder"
+  cp tests/clients/node/package.json $lock "$folder"
+  npm ci --prefix "$folder" --silent --ignore-scripts --no-audit --no-fund --no-update-notifier
+  touch "$folder/complete"
+}
 
 new_cargo() { # true when some cargo of this machine is new enough
   local cargo; cargo=$(command -v cargo || echo "$HOME/.cargo/bin/cargo")
@@ -93,14 +114,17 @@ cuda)
   "$0" build
   if once cuda-wheels tools/cuda.txt; then say "CUDA compiler"; pip --no-deps -r tools/cuda.txt; stamp; fi ;;
 browser) packages chromium chromium-driver fonts-dejavu-core ;;
+clients)
+  { command -v node && command -v npm; } > /dev/null || packages nodejs npm
+  # side by side: each waits for its registry more than it computes
+  environment clients tests/clients/requirements.txt "frameworks of clients" & frameworks=$!
+  environment clients-llama-index tests/clients/requirements-llama-index.txt "LlamaIndex" & llama_index=$!
+  node_packages
+  wait $frameworks
+  wait $llama_index ;;
 image) packages buildah skopeo debootstrap debian-archive-keyring ca-certificates python3 ;;
 lint)
   command -v python3 > /dev/null || packages python3 python3-venv
-  [ -x "$cache/lint/bin/pip" ] || { rm -f "$cache"/stamp-lint-*; python3 -m venv "$cache/lint"; }
-  if once lint tools/lint.txt; then
-    say "formatters and linters"
-    "$cache/lint/bin/pip" install -q --disable-pip-version-check -r tools/lint.txt
-    stamp
-  fi ;;
-*) sed -n 3,10p "$0" >&2; exit 2 ;;
+  environment lint tools/lint.txt "formatters and linters" ;;
+*) sed -n 3,11p "$0" >&2; exit 2 ;;
 esac

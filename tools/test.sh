@@ -90,6 +90,7 @@ stage fuzz tests/fuzz/run.sh
 stage parity make -s parity
 stage hub make -s hub
 stage browser make -s browser
+stage clients make -s clients
 stage cluster cluster_built
 stage chart make -s chart
 stage e2e-rest passed e2e
