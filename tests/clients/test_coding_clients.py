@@ -343,3 +343,11 @@ def test_a_client_that_looks_for_its_quota_gets_one_token(server):
     body = {"model": server.folder.name, "max_tokens": 1, "messages": [{"role": "user", "content": "quota"}]}
     reply = send(server, "/v1/messages", {**body, "metadata": {"user_id": "u"}}).json()
     assert reply["usage"]["output_tokens"] == 1 and reply["stop_reason"] == "max_tokens"
+
+
+def test_the_older_name_of_an_answers_format_is_held(server):
+    schema = strict_object(["yes"], yes=BOOLEAN)
+    body = {"model": server.folder.name, "max_tokens": 200, "messages": ASKED}
+    reply = send(server, "/v1/messages", {**body, "output_format": {"type": "json_schema", "schema": schema}})
+    assert reply.status_code == 200, reply.text
+    assert jsonschema_rs.is_valid(schema, json.loads(reply.json()["content"][0]["text"]))
