@@ -119,9 +119,11 @@ json error_schemas(const Router& router, const Capabilities& can, const schema::
     if (made.contains(name) || !can.serves(route.path)) continue;
     const json type = schema::one_of({"invalid_request_error", "authentication_error", "not_found_error",
                                       "request_too_large", "rate_limit_error", "overloaded_error", "api_error"});
-    made[name] = schema::object({{"type", schema::constant("error"), true},
-                                 {"error", schema::object({message, {"type", type, true}, param, code}), true},
-                                 id});
+    const json details = schema::open_object("Of thread_unsupported_request");
+    made[name] = schema::object(
+        {{"type", schema::constant("error"), true},
+         {"error", schema::object({message, {"type", type, true}, param, code, {"details", details}}), true},
+         id});
   }
   return made;
 }

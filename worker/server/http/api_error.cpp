@@ -84,6 +84,7 @@ std::span<const ErrorCode> error_codes() {
       {"rank_lost", "a rank was lost; the replica restarts"},
       {"response_not_found", "this server does not have the response"},
       {"request_timeout", "the client sent the request too slowly"},
+      {"thread_unsupported_request", "the server keeps no threads of messages"},
       {"too_large", "the body or the reply is too large"},
       {"too_many_inputs", "the request has more inputs than allowed"},
       {"unknown_field", "the route does not have this field"},

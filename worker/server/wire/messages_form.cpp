@@ -30,6 +30,9 @@ ordered_json error_json(const ApiError& error, const std::string& request_id) {
                         {"message", error.what()},
                         {"param", error.param.empty() ? ordered_json(nullptr) : ordered_json(error.param)},
                         {"code", error.code}};
+  // Anthropic's clients look for this before they send the whole conversation
+  if (error.code == "thread_unsupported_request")
+    inner["details"] = {{"error_code", error.code}, {"unsupported", ordered_json::array({error.param})}};
   return {{"type", "error"}, {"error", std::move(inner)}, {"request_id", request_id}};
 }
 

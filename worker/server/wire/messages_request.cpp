@@ -22,6 +22,7 @@ class MessagesReader {
 
   MessagesRequest read(bool counts_tokens) {
     MessagesRequest request;
+    refuse_thread();
     read_system();
     read_turns();
     if (fields_.find("tools")) read_tools();
@@ -67,6 +68,15 @@ class MessagesReader {
                                         const std::string& allowed) {
     throw bad_field(block.field + ".type", type ? json_excerpt(*type) : "missing",
                     allowed + "; this route takes no images, documents or results of Anthropic's own tools");
+  }
+
+  /// This server keeps no threads. Without the refusal a continued one would be answered from its last turn alone;
+  /// after it Anthropic's clients send the whole conversation.
+  void refuse_thread() {
+    if (fields_.find("thread"))
+      throw ApiError(400, "thread_unsupported_request",
+                     "thread is not supported: this server keeps no messages; send all of them without thread",
+                     "thread");
   }
 
   void read_system() {
@@ -253,12 +263,18 @@ class MessagesReader {
         {"json_schema", {{"name", "output"}, {"schema", format.ordered.at("schema")}, {"strict", true}}}};
   }
 
+  /// output_format is the name that output_config.format had before.
   void read_output() {
+    const bool older = fields_.find("output_format") != nullptr;
+    if (older) read_format(body_.at("output_format"));
     if (const json* config = fields_.find("output_config")) {
       if (!config->is_object()) throw bad_field("output_config", json_excerpt(*config), "an object");
       Fields fields(*config, "output_config");
       if (const auto effort = fields.text("effort")) chat_["reasoning_effort"] = *effort;
-      if (fields.find("format")) read_format(body_.at("output_config").at("format"));
+      if (const json* format = fields.find("format")) {
+        if (older) throw bad_field("output_config.format", json_excerpt(*format), "null beside output_format");
+        read_format(body_.at("output_config").at("format"));
+      }
       unknown_.take(fields);
     }
   }

@@ -75,11 +75,14 @@ json tool_choice_schema(const ServerContext& context) {
   return schema::any(std::move(ways), "Types any and tool demand a call");
 }
 
-json output_config_schema(const ServerContext& context) {
-  const json format = schema::object(
+json output_format_schema() {
+  return schema::object(
       {{"type", schema::constant("json_schema"), true}, {"schema", schema::open_object("At most 128 KiB"), true}});
-  return lenient(context,
-                 schema::object({{"effort", schema::text("reasoning_effort of the template")}, {"format", format}}));
+}
+
+json output_config_schema(const ServerContext& context) {
+  return lenient(context, schema::object({{"effort", schema::text("reasoning_effort of the template")},
+                                          {"format", output_format_schema()}}));
 }
 
 json thinking_schema(const ServerContext& context) {
@@ -102,6 +105,8 @@ schema::Properties messages_properties(const ServerContext& context, bool counts
                   {"stream", schema::boolean("Stream the reply as server-sent events")},
                   {"thinking", thinking_schema(context)},
                   {"output_config", output_config_schema(context)},
+                  {"output_format", output_format_schema()},
+                  {"thread", null_schema},
                   {"metadata", schema::open_object("Has no effect")},
                   {"container", null_schema},
                   {"mcp_servers", schema::constant(json::array())}});

@@ -166,7 +166,9 @@ TEST(MessagesRequest, WhatIsWrongIsNamedAsTheClientKnowsIt) {
       {{{"stop_sequences", {""}}}, "stop_sequences", "none of them empty"},
       {{{"thinking", {{"type", "on"}}}}, "thinking.type", "adaptive"},
       {{{"output_config", {{"format", {{"type", "json"}}}}}}, "output_config.format.type", "json_schema"},
+      {{{"output_format", {{"type", "json"}}}}, "output_format.type", "json_schema"},
       {{{"container", "c"}}, "container", "null"},
+      {{{"thread", {{"type", "create"}}}}, "thread", "keeps no messages"},
       {{{"mcp_servers", {1}}}, "mcp_servers", "[]"},
   };
   for (const auto& c : cases) {
