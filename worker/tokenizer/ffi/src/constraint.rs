@@ -161,12 +161,41 @@ pub fn json_schema(text: &str) -> Result<TopLevelGrammar, String> {
     if object.contains_key("x-guidance") {
         return Err("x-guidance is not supported".into());
     }
+    remove_open_names(&mut schema);
     JsonCompileOptions {
         whitespace_pattern: Some(WHITESPACE.into()),
         ..JsonCompileOptions::default()
     }
     .apply_to(&mut schema);
     Ok(TopLevelGrammar::from_json_schema(schema))
+}
+
+/// Removes `propertyNames` that every name follows. llguidance does not know the key, which zod writes for records.
+fn remove_open_names(schema: &mut Value) {
+    const SCHEMAS: [&str; 3] = ["items", "additionalProperties", "contains"];
+    const LISTS: [&str; 4] = ["anyOf", "oneOf", "allOf", "prefixItems"];
+    const NAMED: [&str; 4] = ["properties", "patternProperties", "$defs", "definitions"];
+    let Some(object) = schema.as_object_mut() else {
+        return;
+    };
+    let open = object.get("propertyNames").is_some_and(|names| match names {
+        Value::Bool(any) => *any,
+        Value::Object(keys) => keys.iter().all(|(key, value)| key == "type" && value == "string"),
+        _ => false,
+    });
+    if open {
+        object.shift_remove("propertyNames");
+    }
+    for (key, value) in object.iter_mut() {
+        match value {
+            _ if SCHEMAS.contains(&key.as_str()) => remove_open_names(value),
+            Value::Array(list) if LISTS.contains(&key.as_str()) => list.iter_mut().for_each(remove_open_names),
+            Value::Object(named) if NAMED.contains(&key.as_str()) => {
+                named.values_mut().for_each(remove_open_names);
+            }
+            _ => (),
+        }
+    }
 }
 
 fn regular_expression(text: &str) -> Result<TopLevelGrammar, String> {
