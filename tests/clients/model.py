@@ -32,7 +32,7 @@ def bias(token, text):
         return 3.0
     unwanted = not text.strip() or not (text.isascii() and text.isprintable())
     # "<think>" would begin a reasoning that seldom ends
-    return -8.0 if unwanted or token.startswith(("<", "h", "th")) else 0.0
+    return -16.0 if unwanted or token.startswith(("<", "h", "th")) else 0.0
 
 
 def shape(model, fast):
