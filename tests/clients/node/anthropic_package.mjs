@@ -8,7 +8,11 @@ import { run } from "./steps.mjs";
 
 const messages = [{ role: "user", content: "Will it rain?" }];
 const shared = { max_tokens: 600, system: "Be brief.", messages };
-const place = z.object({ city: z.enum(["Zürich", "日本", "a b"]), days: z.int().min(0).max(99), note: z.string() });
+const place = z.object({
+  city: z.enum(["Zürich", "日本", "a b"]),
+  days: z.int().min(0).max(99),
+  note: z.string(),
+});
 const verdict = z.object({ rain: z.boolean(), places: z.array(z.enum(["Zürich", "日本"])) });
 const tools = [{ name: "weather", description: "Tells the weather.", input_schema: z.toJSONSchema(place) }];
 
@@ -23,7 +27,8 @@ async function plain(url, model) {
 
 async function iterated(url, model) {
   const kinds = [];
-  for await (const event of await client(url).messages.create({ model, ...shared, stream: true })) kinds.push(event.type);
+  const events = await client(url).messages.create({ model, ...shared, stream: true });
+  for await (const event of events) kinds.push(event.type);
   return kinds;
 }
 
@@ -61,7 +66,12 @@ async function tool_runner(url, model) {
     },
   });
   const runner = client(url).beta.messages.toolRunner({
-    model, ...shared, tools: [weather], tool_choice: { type: "tool", name: "weather" }, stream: true, max_iterations: 2,
+    model,
+    ...shared,
+    tools: [weather],
+    tool_choice: { type: "tool", name: "weather" },
+    stream: true,
+    max_iterations: 2,
   });
   const turns = [];
   for await (const stream of runner) {
@@ -72,7 +82,8 @@ async function tool_runner(url, model) {
 }
 
 async function parsed(url, model) {
-  const answer = await client(url).messages.parse({ model, ...shared, output_config: { format: zodOutputFormat(verdict) } });
+  const output_config = { format: zodOutputFormat(verdict) };
+  const answer = await client(url).messages.parse({ model, ...shared, output_config });
   return answer.parsed_output;
 }
 
