@@ -10,7 +10,7 @@ namespace pm::op {
 /// Returns the merge patch (RFC 7396) that turns `from` into `to`: {} when they are equal. Arrays are replaced whole.
 k8s::Json merge_patch(const k8s::Json& from, const k8s::Json& to);
 
-/// Returns the merge patch that gives the numbers, texts and truth values of `live` those of `wanted`; nullopt when more
+/// Returns the merge patch that gives numbers, texts and truth values of `live` those of `wanted`; nullopt when more
 /// than values has to change: a field is missing, or a list differs. Fields that only `live` has stay.
 std::optional<k8s::Json> changed_values(const k8s::Json& live, const k8s::Json& wanted);
 

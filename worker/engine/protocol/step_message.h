@@ -46,7 +46,7 @@ struct StepEntry {
   /// Tokens of the prompt that follow the first rows of this entry, whose log-probabilities are wanted; empty: none.
   std::vector<int32_t> scored = {};
   int64_t scored_best = 0;    ///< number of the most likely tokens that are wanted in place of each of them
-  Arrays source_inputs = {};            ///< in place of `source`, of an encoder of images or audio: its inputs, one row
+  Arrays source_inputs = {};  ///< in place of `source`, of an encoder of images or audio: its inputs, one row
   bool operator==(const StepEntry&) const = default;
 
   /// Returns true if the encoder runs for this entry.

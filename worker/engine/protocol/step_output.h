@@ -19,11 +19,11 @@ namespace pm::engine {
 
 /// Made by tensor rank 0 of the last stage of a data-parallel rank; empty on all other ranks.
 struct StepOutput {
-  at::Tensor argmax;            ///< [Argmax entries] int64
-  at::Tensor sampled;           ///< [samples of all Sampled entries] int64
-  at::Tensor logits;            ///< [Logits entries, vocabulary] fp32, contiguous
+  at::Tensor argmax;                       ///< [Argmax entries] int64
+  at::Tensor sampled;                      ///< [samples of all Sampled entries] int64
+  at::Tensor logits;                       ///< [Logits entries, vocabulary] fp32, contiguous
   std::vector<PromptToken> prompt_tokens;  ///< StepEntry::scored of all entries
-  std::vector<Arrays> outputs;  ///< one per request of the message's forward job
+  std::vector<Arrays> outputs;             ///< one per request of the message's forward job
 };
 
 std::vector<uint8_t> encode(const StepOutput&);

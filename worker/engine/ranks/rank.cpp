@@ -31,9 +31,8 @@ parallel::StepRequirements step_requirements(const StepMessage& message) {
   for (const StepEntry& entry : message.entries) {
     step_requirements.source = step_requirements.source || entry.encodes();
     step_requirements.best = step_requirements.best || entry.output_kind == OutputKind::Argmax;
-    step_requirements.scores =
-        step_requirements.scores || entry.output_kind == OutputKind::Logits ||
-        entry.output_kind == OutputKind::Sampled || !entry.scored.empty();
+    step_requirements.scores = step_requirements.scores || entry.output_kind == OutputKind::Logits ||
+                               entry.output_kind == OutputKind::Sampled || !entry.scored.empty();
   }
   if (message.forward) {
     step_requirements.inputs = message.forward->inputs;
@@ -289,8 +288,7 @@ StepOutput Rank::execute(const StepMessage& message) {
           set_tokens(message, tokens, output);
       } else {
         const at::Tensor hidden = generation().step(rows);
-        if (parallel::SamplingExecutor* sampling = executor_->sampling())
-{
+        if (parallel::SamplingExecutor* sampling = executor_->sampling()) {
           compute_outputs(message, *sampling, hidden, output);
           score_prompts(message, *sampling, hidden, output);
         }

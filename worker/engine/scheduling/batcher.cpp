@@ -211,7 +211,8 @@ bool Batcher::allocate_blocks(SequenceGroup& group) {
                                             [&](const Sequence& sequence) { return sequence.length() > most; });
   const BlockPool::PrefixNode root = group.long_rope ? BlockPool::long_rope_root : 0;
   BlockPool::Prefix prefix{.blocks = {}, .end = root};
-  if (!group.has_source() && !limits_.recurrent && !group.scores_prompt()) prefix = pool_.find_prefix(first.tokens, root);
+  if (!group.has_source() && !limits_.recurrent && !group.scores_prompt())
+    prefix = pool_.find_prefix(first.tokens, root);
   const bool shares = group.sequences.size() > 1 && !group.is_weighted() && !limits_.recurrent;
   const int64_t common = shares ? group.prompt_tokens() / block_tokens : 0,
                 cached = static_cast<int64_t>(prefix.blocks.size());
@@ -440,8 +441,7 @@ void Batcher::add(Plan& plan, SequenceGroup& group, Sequence& sequence, int64_t 
 void Batcher::add_prompt_scores(SequenceGroup& group, const Sequence& sequence, StepEntry& entry,
                                 Planned& planned) const {
   if (!group.scores_prompt() || entry.context != group.scores_planned) return;
-  const int64_t count =
-      std::min(static_cast<int64_t>(entry.tokens.size()), group.scores_wanted() - entry.context);
+  const int64_t count = std::min(static_cast<int64_t>(entry.tokens.size()), group.scores_wanted() - entry.context);
   const auto first = sequence.tokens.begin() + static_cast<std::ptrdiff_t>(entry.context) + 1;
   entry.scored.assign(first, first + static_cast<std::ptrdiff_t>(count));
   entry.scored_best = group.request.prompt_logprobs;

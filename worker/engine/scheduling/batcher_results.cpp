@@ -226,8 +226,7 @@ void Batcher::emit(SequenceGroup& group, Event event, Outbox& outbox) {
     group.first_event_sent = true;
     event.queued_seconds = std::chrono::duration<double>(group.admitted - group.submitted).count();
     event.cached_tokens = group.cached_tokens;
-    if (group.request.prompt_logprobs >= 0 &&
-        static_cast<int64_t>(group.scored_prompt.size()) == group.scores_wanted())
+    if (group.request.prompt_logprobs >= 0 && static_cast<int64_t>(group.scored_prompt.size()) == group.scores_wanted())
       event.prompt_tokens = std::make_shared<const std::vector<PromptToken>>(std::move(group.scored_prompt));
     if (!event.tokens.empty())
       statistics_.prompt_tokens += group.has_source() ? group.source_states() : group.prompt_tokens();

@@ -63,8 +63,8 @@ struct SequenceGroup {
   std::vector<Candidate> candidates;  ///< of the beams whose rows have come, until those of all have
   int64_t ranked = 0;                 ///< number of these beams
   std::vector<bool> ended;            ///< one flag for each returned sequence
-  /// With Request::prompt_logprobs: the prompt's tokens from the second on that the ranks have scored, and how many they
-  /// will have when the steps in flight have run.
+  /// With Request::prompt_logprobs: the prompt's tokens from the second on that the ranks have scored, and how many
+  /// they will have when the steps in flight have run.
   std::vector<PromptToken> scored_prompt;
   int64_t scores_planned = 0;
   Time submitted, admitted;
@@ -88,9 +88,7 @@ struct SequenceGroup {
   int64_t prompt_tokens() const { return static_cast<int64_t>(request.prompt.size()); }
   int64_t generated(const Sequence& sequence) const { return sequence.length() - prompt_tokens(); }
   /// Returns true while tokens of the prompt are to be scored, so that all its rows have to be computed.
-  bool scores_prompt() const {
-    return request.prompt_logprobs >= 0 && scores_planned < scores_wanted();
-  }
+  bool scores_prompt() const { return request.prompt_logprobs >= 0 && scores_planned < scores_wanted(); }
   int64_t scores_wanted() const { return prompt_tokens() - 1; }
   bool has_source() const { return !sources.empty(); }
   /// Number of states that the encoder makes of all sources.

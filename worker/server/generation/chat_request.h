@@ -15,7 +15,7 @@ struct ChatRequest {
   GenerationParams params;
   ToolChoice tools;
   int64_t n = 1;
-  int64_t logprobs = -1;  ///< number of alternatives per token; -1: no log-probabilities
+  int64_t logprobs = -1;         ///< number of alternatives per token; -1: no log-probabilities
   int64_t prompt_logprobs = -1;  ///< the same for tokens of the prompt
   bool stream = false, include_usage = false;
   bool return_token_ids = false;  ///< extension of OpenAI's API: choices carry "token_ids"

@@ -56,8 +56,8 @@ OpenAiFields read_openai(Fields& fields, std::string_view body, const ServedName
   }
   read.prompt_logprobs = params.prompt_logprobs = fields.integer("prompt_logprobs", 0, max_logprobs).value_or(-1);
   if (read.stream && read.prompt_logprobs >= 0)
-    throw ApiError(400, "invalid_value", "prompt_logprobs are part of a whole reply; leave out stream or prompt_logprobs",
-                   "prompt_logprobs");
+    throw ApiError(400, "invalid_value",
+                   "prompt_logprobs are part of a whole reply; leave out stream or prompt_logprobs", "prompt_logprobs");
   for (const UnsupportedField& one : unsupported_fields())
     if (const auto* value = fields.find(one.name))
       throw ApiError(400, "invalid_value",
@@ -76,7 +76,8 @@ void read_best_of(Fields& fields, CompletionRequest& request) {
                  beside);
   request.best_of = beside.values.get(&engine::SearchParams::num_return_sequences).value_or(request.n);
   if (request.best_of < request.n)
-    throw bad_field("best_of", std::to_string(request.best_of), "at least " + std::to_string(request.n) + ", the value of n");
+    throw bad_field("best_of", std::to_string(request.best_of),
+                    "at least " + std::to_string(request.n) + ", the value of n");
   if (request.stream && request.best_of > request.n)
     throw ApiError(400, "invalid_value",
                    "the best of several completions is known at their end; leave out stream, or set best_of to n",

@@ -46,8 +46,8 @@ struct OpenAiFields {
   bool stream = false, include_usage = false;
 };
 /// Reads the fields that completions and chat completions share: the model's name, the sampling parameters, n, stop,
-/// stream, stream_options, response_format, structured_outputs and prompt_logprobs. `body` is the request's text. Throws ApiError 400
-/// that names the field; unsupported_fields() are refused.
+/// stream, stream_options, response_format, structured_outputs and prompt_logprobs. `body` is the request's text.
+/// Throws ApiError 400 that names the field; unsupported_fields() are refused.
 OpenAiFields read_openai(Fields&, std::string_view body, const ServedNames&, GenerationParams&, UnknownFields&);
 
 }  // namespace pm::server

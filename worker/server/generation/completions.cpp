@@ -70,8 +70,7 @@ struct CompletionReply {
                                       base::count_characters(shown));
     const auto& scored = output->scored_prompt(choice);
     if (!echoes_logprobs() || from > 0 || !scored) return answer;
-    json made =
-        echoed_logprobs(context.tokenizer, output->prompt(choice), *scored, static_cast<size_t>(logprobs));
+    json made = echoed_logprobs(context.tokenizer, output->prompt(choice), *scored, static_cast<size_t>(logprobs));
     append_logprobs(made, answer);
     return made;
   }

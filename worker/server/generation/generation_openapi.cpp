@@ -121,19 +121,19 @@ schema::Properties openai_properties(const ServerContext& context) {
   schema::Properties made = common_properties(Dialect::OpenAi);
   for (const ParameterGroup group : {ParameterGroup::Mode, ParameterGroup::Length, ParameterGroup::Search})
     schema::append(made, group_properties(group, Dialect::OpenAi));
-  schema::append(made, {{"stop", strings_schema(16, "Stop strings: the answer ends before the first of them")},
-                        {"stream", schema::boolean("Stream the answer as server-sent events")},
-                        {"stream_options", lenient(context, schema::object({{"include_usage", schema::boolean()},
-                                                                            {"include_obfuscation", schema::boolean()}},
-                                                                           "Allowed only with stream: true"))},
-                        {"include_usage", schema::boolean("Has no effect; for stream_options.include_usage see there")},
-                        {"response_format", response_format_schema()},
-                        {"structured_outputs", structured_outputs_schema()},
-                        {"return_token_ids", schema::boolean("Add token_ids to each choice")},
-                        {"prompt_logprobs",
-                         schema::integer(0, max_logprobs,
-                                         "Return log-probabilities of the prompt's tokens and of this many "
-                                         "alternatives; not with stream")}});
+  schema::append(
+      made, {{"stop", strings_schema(16, "Stop strings: the answer ends before the first of them")},
+             {"stream", schema::boolean("Stream the answer as server-sent events")},
+             {"stream_options", lenient(context, schema::object({{"include_usage", schema::boolean()},
+                                                                 {"include_obfuscation", schema::boolean()}},
+                                                                "Allowed only with stream: true"))},
+             {"include_usage", schema::boolean("Has no effect; for stream_options.include_usage see there")},
+             {"response_format", response_format_schema()},
+             {"structured_outputs", structured_outputs_schema()},
+             {"return_token_ids", schema::boolean("Add token_ids to each choice")},
+             {"prompt_logprobs", schema::integer(0, max_logprobs,
+                                                 "Return log-probabilities of the prompt's tokens and of this many "
+                                                 "alternatives; not with stream")}});
   for (const UnsupportedField& one : unsupported_fields()) made.push_back({one.name, null_schema});
   schema::append(made, model_properties(context));
   return made;
@@ -256,15 +256,14 @@ schema::Properties copied_properties(const ServerContext& context) {
 Operation describe_completion(const ServerContext& context) {
   schema::Properties own = openai_properties(context);
   schema::append(
-      own,
-      {{"prompt", prompts_schema(true, true), true},
-       {"max_tokens", schema::integer(0, INT32_MAX, "Maximum number of new tokens; default 16")},
-       same_as(&engine::SearchParams::num_return_sequences, "best_of",
-               "Completions generated per prompt, of which the n likeliest are returned; default n"),
-       {"logprobs",
-        schema::integer(0, max_logprobs, "Return log-probabilities of the tokens and of this many alternatives")},
-       {"echo", schema::boolean("The text begins with the prompt")},
-       {"suffix", null_schema}});
+      own, {{"prompt", prompts_schema(true, true), true},
+            {"max_tokens", schema::integer(0, INT32_MAX, "Maximum number of new tokens; default 16")},
+            same_as(&engine::SearchParams::num_return_sequences, "best_of",
+                    "Completions generated per prompt, of which the n likeliest are returned; default n"),
+            {"logprobs",
+             schema::integer(0, max_logprobs, "Return log-probabilities of the tokens and of this many alternatives")},
+            {"echo", schema::boolean("The text begins with the prompt")},
+            {"suffix", null_schema}});
   const json numbers = schema::list(schema::or_null(schema::real()));
   const json logprobs = schema::object({{"tokens", schema::list(text_schema), true},
                                         {"token_logprobs", numbers, true},
@@ -354,8 +353,7 @@ Operation describe_chat_completion(const ServerContext& context) {
   reply["properties"]["prompt_logprobs"] = prompt_logprobs_schema();
   Operation made =
       generating("Chat completions, compatible with OpenAI's API; needs a chat template in the model's folder", own,
-                 std::move(reply),
-                 {{"messages", {{{"role", "user"}, {"content", "Hi"}}}}, {"max_tokens", 4}});
+                 std::move(reply), {{"messages", {{{"role", "user"}, {"content", "Hi"}}}}, {"max_tokens", 4}});
   made.body = lenient(context, std::move(made.body));
   return made;
 }

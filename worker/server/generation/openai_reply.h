@@ -25,8 +25,8 @@ nlohmann::json echoed_logprobs(const Tokenizer*, std::span<const int32_t> prompt
 /// Appends the tokens of one "logprobs" of a completion to those of another.
 void append_logprobs(nlohmann::json& to, const nlohmann::json& more);
 
-/// Returns vLLM's "prompt_logprobs": null for the first token, then for each one an object by token id, {"4": {"logprob",
-/// "rank", "decoded_token"}}, of its `best` alternatives and the token itself.
+/// Returns vLLM's "prompt_logprobs": null for the first token, then for each one an object by token id, {"4":
+/// {"logprob", "rank", "decoded_token"}}, of its `best` alternatives and the token itself.
 nlohmann::json prompt_logprobs(const Tokenizer*, const std::vector<engine::PromptToken>& scored, size_t best);
 
 /// Returns the passages that an answer was made of, best first: [{"number", "score", "title", "text"}].

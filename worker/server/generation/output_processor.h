@@ -104,7 +104,7 @@ class OutputProcessor {
   const Generation::Time arrived_;
   std::string id_;  ///< id of the first request, for the log
   std::vector<std::vector<int32_t>> prompts_;
-  std::vector<std::shared_ptr<const std::vector<engine::RetrievedPassage>>> passages_;  ///< of each prompt
+  std::vector<std::shared_ptr<const std::vector<engine::RetrievedPassage>>> passages_;   ///< of each prompt
   std::vector<std::shared_ptr<const std::vector<engine::PromptToken>>> scored_prompts_;  ///< likewise
   std::vector<Choice> choices_;
   std::vector<size_t> first_, open_;  ///< per request: its first choice, and choices that have not finished

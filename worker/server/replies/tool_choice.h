@@ -25,8 +25,8 @@ struct ToolChoice {
 ToolChoice read_tool_choice(Fields&, const nlohmann::ordered_json& ordered);
 
 /// Returns the constraint of a reply to `prompt` that may have reasoning before its answer, and calls tools where the
-/// request demands them. Where it does not, calls of strict tools still follow their schemas. `spec`: the constraint of the answer. `is_reasoning`: the prompt ends in reasoning. Throws
-/// ApiError 400 with the reason why it cannot be held.
+/// request demands them. Where it does not, calls of strict tools still follow their schemas. `spec`: the constraint of
+/// the answer. `is_reasoning`: the prompt ends in reasoning. Throws ApiError 400 with the reason why it cannot be held.
 std::optional<ConstraintSpec> reply_constraint(const ServerContext&, const ToolChoice&,
                                                const std::optional<ConstraintSpec>& spec, const std::string& prompt,
                                                bool is_reasoning);

@@ -212,6 +212,20 @@ TEST(ReplyForm, ArgumentsOfToolsThatAreNotStrictAreAny) {
                       "<tool_call>\n<function=weather>\nany text\n</function>\n</tool_call>"));
 }
 
+TEST(ReplyForm, ADemandedToolWhoseSchemaCannotBeHeldTakesAnyObject) {
+  const Tokenizer tokenizer = bytes();
+  const auto call = [](const std::string& arguments) {
+    return "<tool_call>\n{\"name\": \"f\", \"arguments\": " + arguments + "}\n</tool_call>";
+  };
+  json request = {{"prompt", ""}, {"reasoning", false}};
+  request["tools"] = json::parse(
+      R"([{"function": {"name": "f", "parameters": {"type": "object", "properties": {"a": {"not": {}}}}}}])");
+  const std::string grammar = form("chatml").grammar(tokenizer, request.dump());
+  EXPECT_TRUE(accepts(tokenizer, grammar, call(R"({"a": [1]})")));
+  EXPECT_FALSE(accepts(tokenizer, grammar, call("[1]")));
+  EXPECT_FALSE(accepts(tokenizer, grammar, "text"));
+}
+
 TEST(ReplyForm, OneCallWhereNoneIsParallel) {
   const Tokenizer tokenizer = bytes();
   const ReplyForm one = form("chatml");
@@ -270,8 +284,8 @@ TEST(ReplyForm, AByteThatNoCharacterHasMayStandBeforeOneThatIsCut) {
 
 TEST(ReplyForm, WhatAFormCannotHoldIsRefusedWithTheReason) {
   const Tokenizer tokenizer = bytes();
-  const auto refusal = [&](const std::string& name, const json& parameters) -> std::string {
-    const json tool = {{"function", {{"name", "f"}, {"parameters", parameters}}}};
+  const auto refusal = [&](const std::string& name, const json& parameters, bool strict = true) -> std::string {
+    const json tool = {{"function", {{"name", "f"}, {"parameters", parameters}, {"strict", strict}}}};
     const json request = {{"prompt", ""}, {"tools", json::array({tool})}};
     try {
       TokenMatcher::compile(tokenizer, ConstraintKind::Reply, form(name).grammar(tokenizer, request.dump()), false);
@@ -284,7 +298,9 @@ TEST(ReplyForm, WhatAFormCannotHoldIsRefusedWithTheReason) {
   EXPECT_EQ(refusal("chatml", pattern), "accepted");
   EXPECT_THAT(refusal("glm", pattern), HasSubstr("pattern of a text"));
   EXPECT_THAT(refusal("glm", {{"type", "object"}, {"minProperties", 1}}), HasSubstr("minProperties"));
-  EXPECT_THAT(refusal("chatml", {{"not", json::object()}}), HasSubstr("not"));
+  EXPECT_THAT(refusal("chatml", {{"not", json::object()}}), HasSubstr("the tool f: Unimplemented keys"));
+  EXPECT_EQ(refusal("glm", pattern, false), "accepted") << "its arguments are any";
+  EXPECT_EQ(refusal("chatml", {{"not", json::object()}}, false), "accepted");
   EXPECT_THAT(refusal("mistral", json::object()), HasSubstr("how a call is written"));
 }
 

@@ -5,7 +5,7 @@ use crate::any_tokenizer::AnyTokenizer;
 use crate::token_bytes::{token_bytes, TokenBytes};
 use llguidance::api::{ParserLimits, TopLevelGrammar};
 use llguidance::earley::SlicedBiasComputer;
-use llguidance::{JsonCompileOptions, Matcher, ParserFactory};
+use llguidance::{GrammarBuilder, JsonCompileOptions, Matcher, ParserFactory};
 use serde_json::Value;
 use std::sync::Arc;
 use toktrie::{ApproximateTokEnv, InferenceCapabilities, TokEnv, TokRxInfo, TokTrie};
@@ -147,6 +147,13 @@ pub fn grammar(kind: u32, text: &str) -> Result<TopLevelGrammar, String> {
         REPLY => serde_json::from_str(text).map_err(|error| format!("it is no grammar of a reply: {error}")),
         _ => Err(format!("{kind} is no kind of constraint")),
     }
+}
+
+/// Returns why a schema that json_schema() has returned cannot be compiled.
+pub fn check_schema(schema: &Value) -> Result<(), String> {
+    let builder = GrammarBuilder::new(None, limits());
+    let made = JsonCompileOptions::default().json_to_llg(builder, schema.clone());
+    made.map(|_| ()).map_err(|error| error.to_string())
 }
 
 pub fn json_schema(text: &str) -> Result<TopLevelGrammar, String> {

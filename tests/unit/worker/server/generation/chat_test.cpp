@@ -68,8 +68,7 @@ TEST(Chat, PromptLogprobsStandBesideTheChoices) {
   const auto body = post_ok(served, {{"messages", user("hi")}, {"max_tokens", 1}, {"n", 2}, {"prompt_logprobs", 0}});
   ASSERT_EQ(body["prompt_logprobs"].size(), body["usage"]["prompt_tokens"]);
   EXPECT_EQ(body["prompt_logprobs"][0], nullptr);
-  EXPECT_EQ(body["prompt_logprobs"][6],
-            json({{"104", {{"logprob", -6}, {"rank", 7}, {"decoded_token", "h"}}}}));
+  EXPECT_EQ(body["prompt_logprobs"][6], json({{"104", {{"logprob", -6}, {"rank", 7}, {"decoded_token", "h"}}}}));
   EXPECT_FALSE(body["choices"][0].contains("prompt_logprobs"));
   refusal(served, {{"prompt_logprobs", 1}, {"stream", true}}, "prompt_logprobs");
 }

@@ -111,8 +111,8 @@ TEST(Completions, AnEchoedPromptHasItsLogprobsBeforeThoseOfTheAnswer) {
 
 TEST(Completions, OfNoTokensHaveThePromptOnly) {
   ApiTestServer served;
-  const auto body = body_of(served.post(
-      {{"prompt", "ab"}, {"max_tokens", 0}, {"logprobs", 0}, {"echo", true}, {"return_token_ids", true}}));
+  const auto body = body_of(
+      served.post({{"prompt", "ab"}, {"max_tokens", 0}, {"logprobs", 0}, {"echo", true}, {"return_token_ids", true}}));
   const json& choice = body["choices"][0];
   EXPECT_EQ(choice["text"], "ab");
   EXPECT_EQ(choice["finish_reason"], "length");
@@ -129,10 +129,9 @@ TEST(Completions, PromptLogprobsAreVllmsObjectsByTokenId) {
   const auto choice = body_of(served.post(
       {{"prompt", "ab"}, {"max_tokens", 1}, {"prompt_logprobs", 1}, {"logprobs", 3}, {"echo", true}}))["choices"][0];
   EXPECT_EQ(served.engine.submitted_requests().at(0).prompt_logprobs, 3) << "echo names more alternatives";
-  EXPECT_EQ(choice["prompt_logprobs"],
-            json({nullptr,
-                  {{"98", {{"logprob", -1}, {"rank", 2}, {"decoded_token", "b"}}},
-                   {"48", {{"logprob", 0}, {"rank", 1}, {"decoded_token", "0"}}}}}));
+  EXPECT_EQ(choice["prompt_logprobs"], json({nullptr,
+                                             {{"98", {{"logprob", -1}, {"rank", 2}, {"decoded_token", "b"}}},
+                                              {"48", {{"logprob", 0}, {"rank", 1}, {"decoded_token", "0"}}}}}));
   EXPECT_EQ(choice["logprobs"]["top_logprobs"][1].size(), 4u);
   const auto plain = body_of(served.post({{"prompt", "ab"}, {"max_tokens", 1}}))["choices"][0];
   EXPECT_FALSE(plain.contains("prompt_logprobs"));

@@ -104,8 +104,8 @@ TEST(Stream, ChoicesEchoesAndLogprobsCarryTheIndex) {
   EXPECT_EQ(ends, 2);
 
   json echoed = json::array();
-  const auto with = served.post(
-      {{"prompt", "ab"}, {"max_tokens", 2}, {"stream", true}, {"logprobs", 0}, {"echo", true}});
+  const auto with =
+      served.post({{"prompt", "ab"}, {"max_tokens", 2}, {"stream", true}, {"logprobs", 0}, {"echo", true}});
   text[0].clear();
   for (const auto& event : events_of(with->body)) {
     if (event == "[DONE]") break;

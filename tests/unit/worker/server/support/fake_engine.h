@@ -17,8 +17,8 @@ class FakeEngine final : public engine::Engine {
   using Token = std::function<int32_t(const engine::Request&, int64_t step)>;
   using ForwardFunction = std::function<Arrays(const engine::ForwardRequest&)>;
   /// The default repeats the prompt, so every reply shows to which request it belongs; sequence s begins s tokens
-  /// later. The log-probability of id + k is -0.25 - k, or what prefer() says. Token i of a scored prompt has -i and the
-  /// rank i + 1, and its alternative k the id k and -0.5 k; the scores of beams are -0.5, -1, ...
+  /// later. The log-probability of id + k is -0.25 - k, or what prefer() says. Token i of a scored prompt has -i and
+  /// the rank i + 1, its alternative k the id k and -0.5 k; the scores of beams are -0.5, -1, ...
   explicit FakeEngine(Token token = {});
   ~FakeEngine() override;
 

@@ -47,8 +47,18 @@ fn quoted(text: &str) -> String {
 
 fn named(name: String, schema: Value) -> Result<GrammarWithLexer, String> {
     let mut made = crate::constraint::json_schema(&schema.to_string())?.grammars.remove(0);
+    if let Some(schema) = &made.json_schema {
+        crate::constraint::check_schema(schema)?;
+    }
     made.name = Some(name);
     Ok(made)
+}
+
+fn as_object(mut schema: Value) -> Value {
+    if let Some(object) = schema.as_object_mut() {
+        object.entry("type").or_insert_with(|| "object".into());
+    }
+    schema
 }
 
 /// Keys of a schema that a text in plain form need not be checked for.
@@ -136,8 +146,8 @@ impl Rules<'_> {
         Ok(format!("@{name}"))
     }
 
-    /// Writes the rules of one call: call_N, and rest_N without the text before the name. Arguments that are not
-    /// `held` to their schema are any.
+    /// Writes the rules of one call: call_N, and rest_N without the text before the name. Arguments of a tool that is not
+    /// strict are any where they need not follow its schema (`held`), or where it cannot be held.
     fn call(&mut self, number: usize, form: &CallForm, tool: &Value, held: bool) -> Result<String, String> {
         let function = tool.get("function").unwrap_or(tool);
         let name = function
@@ -169,21 +179,25 @@ impl Rules<'_> {
             let head = rules.literal(head);
             rules.rule(&rule, &format!("{head} rest_{number}"));
         };
-        if is_list && !held {
-            self.text_until(&format!("parameters_{number}"), after);
-            rest(self, &format!("parameters_{number}"));
-            return Ok(rule);
-        }
-        let middle = if is_list {
-            self.parameters(number, form, parameters)
-                .map_err(|reason| format!("the tool {name}: {reason}"))?
-        } else {
-            let mut schema = if held { parameters.clone() } else { json!({}) };
-            if let Some(object) = schema.as_object_mut() {
-                object.entry("type").or_insert_with(|| "object".into());
+        let arguments = format!("arguments_{number}");
+        let made = match held {
+            true if is_list => self.parameters(number, form, parameters),
+            true => self.schema(&arguments, as_object(parameters.clone())),
+            false => Err(String::new()),
+        };
+        if let Err(reason) = &made {
+            if function.get("strict") == Some(&Value::Bool(true)) {
+                return Err(format!("the tool {name}: {reason}"));
             }
-            self.schema(&format!("arguments_{number}"), schema)
-                .map_err(|reason| format!("the tool {name}: {reason}"))?
+            if is_list {
+                self.text_until(&arguments, after);
+                rest(self, &arguments);
+                return Ok(rule);
+            }
+        }
+        let middle = match made {
+            Ok(middle) => middle,
+            Err(_) => self.schema(&arguments, as_object(json!({})))?,
         };
         let after = self.literal(after);
         rest(self, &format!("{middle} {after}"));
