@@ -73,7 +73,10 @@ json tool_schema(const ServerContext& context) {
 json tool_choice_schema(const ServerContext& context) {
   const json function =
       lenient(context, schema::object({{"type", schema::constant("function"), true}, {"name", text_schema, true}}));
-  return schema::any({schema::one_of({"auto", "none", "required"}), function});
+  const json allowed = lenient(context, schema::object({{"type", schema::constant("allowed_tools"), true},
+                                                        {"mode", schema::one_of({"auto", "required"}), true},
+                                                        {"tools", schema::list(function, 1, max_tools), true}}));
+  return schema::any({schema::one_of({"auto", "none", "required"}), function, allowed});
 }
 
 json text_config_schema(const ServerContext& context) {

@@ -106,10 +106,30 @@ class ResponsesReader {
     if (!choice->is_object()) return;
     Fields fields(*choice, "tool_choice");
     const auto type = fields.text("type");
+    if (type == "allowed_tools") return read_allowed_tools(fields);
     if (type != "function")
       throw bad_field("tool_choice.type", type ? json_excerpt(*type) : "missing",
-                      "\"function\"; or tool_choice \"auto\", \"none\" or \"required\"");
+                      R"("function" or "allowed_tools"; or tool_choice "auto", "none" or "required")");
     chat_["tool_choice"] = {{"type", "function"}, {"function", {{"name", required_text(fields, "name")}}}};
+    unknown_.take(fields);
+  }
+
+  void read_allowed_tools(Fields& fields) {
+    const std::string mode = required_text(fields, "mode");
+    const json* tools = fields.find("tools");
+    check_array(tools ? *tools : json(), "tool_choice.tools", 1, max_tools, "tools");
+    ordered_json named = ordered_json::array();
+    for (size_t i = 0; i < tools->size(); ++i) {
+      const std::string field = "tool_choice.tools[" + std::to_string(i) + "]";
+      if (!(*tools)[i].is_object()) throw bad_field(field, json_excerpt((*tools)[i]), "an object with type and name");
+      Fields tool((*tools)[i], field);
+      if (const auto type = tool.text("type"); type != "function")
+        throw bad_field(field + ".type", type ? json_excerpt(*type) : "missing", "\"function\"");
+      named.push_back({{"type", "function"}, {"function", {{"name", required_text(tool, "name")}}}});
+      unknown_.take(tool);
+    }
+    chat_["tool_choice"] = {{"type", "allowed_tools"},
+                            {"allowed_tools", {{"mode", mode}, {"tools", std::move(named)}}}};
     unknown_.take(fields);
   }
 

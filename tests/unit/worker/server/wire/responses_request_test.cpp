@@ -89,6 +89,17 @@ TEST(ResponsesRequest, AnEarlierResponseIsContinuedWithoutItsInstructions) {
   EXPECT_EQ(request.settings["previous_response_id"], "resp_1");
 }
 
+TEST(ResponsesRequest, AllowedToolsAreTranslated) {
+  const json chat = chat_of(
+      {{"tools", json::array({{{"type", "function"}, {"name", "f"}}, {{"type", "function"}, {"name", "g"}}})},
+       {"tool_choice",
+        {{"type", "allowed_tools"},
+         {"mode", "required"},
+         {"tools", json::array({{{"type", "function"}, {"name", "g"}}})}}}});
+  EXPECT_EQ(chat["tool_choice"], json::parse(R"({"type": "allowed_tools", "allowed_tools": {"mode": "required",
+    "tools": [{"type": "function", "function": {"name": "g"}}]}})"));
+}
+
 TEST(ResponsesRequest, ToolsFormatsAndOptionsAreTranslated) {
   const json chat = chat_of(
       {{"tools", json::array({{{"type", "function"},
@@ -153,7 +164,12 @@ TEST(ResponsesRequest, WhatIsWrongIsNamedAsTheClientKnowsIt) {
       {item({{"type", "function_call"}, {"call_id", "1"}, {"name", "f"}}), "input[0].arguments", "missing"},
       {item({{"type", "function_call_output"}, {"call_id", "1"}}), "input[0].output", "missing"},
       {{{"tools", json::array({{{"type", "web_search"}}})}}, "tools[0].type", "no tools of its own"},
-      {{{"tool_choice", {{"type", "allowed_tools"}}}}, "tool_choice.type", "\"function\""},
+      {{{"tool_choice", {{"type", "mcp"}}}}, "tool_choice.type", "\"allowed_tools\""},
+      {{{"tool_choice", {{"type", "allowed_tools"}, {"mode", "auto"}}}}, "tool_choice.tools", "1 to 512"},
+      {{{"tool_choice",
+         {{"type", "allowed_tools"}, {"mode", "auto"}, {"tools", json::array({{{"type", "mcp"}, {"name", "f"}}})}}}},
+       "tool_choice.tools[0].type",
+       "\"function\""},
       {{{"text", {{"format", {{"type", "xml"}}}}}}, "text.format.type", "json_schema"},
       {{{"text", {{"format", {{"type", "json_schema"}, {"name", "n"}}}}}}, "text.format.schema", "missing"},
       {{{"background", true}}, "background", "false"},
