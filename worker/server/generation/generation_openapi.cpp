@@ -311,11 +311,12 @@ json reply_message_schema() {
 
 Operation describe_chat_completion(const ServerContext& context) {
   schema::Properties own = openai_properties(context);
-  const json objects = schema::list(schema::open_object());
+  json tool = schema::open_object();
+  tool["properties"]["type"] = schema::constant("function");
   schema::append(
       own,
       {{"messages", schema::list(message_schema(context), 1, 2048), true},
-       {"tools", schema::list(schema::open_object(), 0, max_tools,
+       {"tools", schema::list(tool, 0, max_tools,
                               "Functions that the model may call, given to its chat template")},
        {"tool_choice", tool_choice_schema()},
        {"parallel_tool_calls", schema::boolean("false: one call at most")},

@@ -40,6 +40,12 @@ void read_tools(Fields& fields, const ordered_json& ordered, ToolChoice& choice)
       tools->is_array() && std::all_of(tools->begin(), tools->end(), [](const json& tool) { return tool.is_object(); });
   if (!objects || tools->size() > max_tools)
     throw bad_field("tools", json_excerpt(*tools), "an array of at most " + std::to_string(max_tools) + " objects");
+  for (size_t i = 0; i < tools->size(); ++i) {
+    const json type = (*tools)[i].value("type", json("function"));
+    if (type != "function")
+      throw bad_field("tools[" + std::to_string(i) + "].type", json_excerpt(type),
+                      "\"function\"; this server has no tools of its own");
+  }
   choice.tools = ordered.at("tools");
   choice.calls = !tools->empty();
 }

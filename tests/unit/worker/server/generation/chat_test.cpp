@@ -110,6 +110,12 @@ TEST(Chat, ToolsReachTheTemplate) {
   EXPECT_EQ(prompt_of(served), "<user>a</><assistant>");
 }
 
+TEST(Chat, ToolsThatAreNoFunctionsAreRefused) {
+  ApiTestServer served;
+  const json tools = json::array({{{"function", {{"name", "f"}}}}, {{"type", "custom"}, {"custom", {{"name", "g"}}}}});
+  EXPECT_THAT(refusal(served, {{"tools", tools}}, "tools[1].type"), HasSubstr("no tools of its own"));
+}
+
 TEST(Chat, AToolCallIsNotDemandedOfAModelWithoutAFormOfCalls) {
   ApiTestServer served;
   const json tools = json::array({{{"type", "function"}, {"function", {{"name", "f"}}}}});
