@@ -2,8 +2,12 @@
 """A ParallelModel serves the answers of Hugging Face over HTTP and reports its plan and memory."""
 
 import json
+import os
 import re
 import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -246,3 +250,17 @@ def test_every_panel_of_the_dashboards_is_a_query_with_a_result(world, stories, 
             prometheus(query)
         else:
             world.cluster.wait_for(lambda: prometheus(query), 20, query)
+
+
+@pytest.mark.skipif("PM_DASHBOARDS" not in os.environ, reason="PM_DASHBOARDS names the folder of the pictures")
+def test_pictures_of_the_dashboards_under_load(world, stories, prometheus):
+    def client(number: int) -> None:
+        time.sleep(12 * number)
+        while time.monotonic() < end:
+            world.complete(stories, PROMPTS[number % len(PROMPTS)], 8 * (1 + number))
+
+    end = time.monotonic() + 80
+    with ThreadPoolExecutor(5) as pool:
+        list(pool.map(client, range(5)))
+    drawing = (sys.executable, str(ROOT / "tools/dashboards.py"), "http://127.0.0.1:9099", "80")
+    subprocess.run(world.cluster.command(*drawing, os.environ["PM_DASHBOARDS"]), check=True)

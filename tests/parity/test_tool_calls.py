@@ -258,16 +258,18 @@ def test_without_tools_calls_are_content(qwen):
         assert not made.message.tool_calls and made.finish_reason in ("length", "stop")
 
 
+def odd_tool(strict):
+    """A tool with a schema that no constraint can hold."""
+    return {"type": "function", "function": {"name": "f", "parameters": {"not": {}}, "strict": strict}}
+
+
 REFUSED = {
     "no tools": (dict(tool_choice="required"), "tools is missing"),
     "unknown tool": (dict(tools=TOOLS, tool_choice={"type": "function", "function": {"name": "x"}}), "one of tools"),
     "another choice": (dict(tools=TOOLS, tool_choice="any"), "required"),
-    "schema": (
-        dict(
-            tools=[{"type": "function", "function": {"name": "f", "parameters": {"not": {}}}}], tool_choice="required"
-        ),
-        "not",
-    ),
+    "schema": (dict(tools=[odd_tool(strict=True)], tool_choice="required"), "the tool f: .*not"),
+    "schema of a tool that may be called": (dict(tools=[odd_tool(strict=True)]), "strict of tools .*not"),
+    "tool of another type": (dict(tools=[{"type": "custom", "custom": {"name": "f"}}]), "no tools of its own"),
 }
 
 
@@ -276,6 +278,26 @@ def test_what_cannot_be_demanded_is_refused(qwen):
         with pytest.raises(openai.BadRequestError, match=reason):
             qwen.ask(**body)
             raise AssertionError(name)
+
+
+def test_a_demanded_tool_that_is_not_strict_takes_any_object(qwen):
+    ended = 0
+    for seed in range(8):
+        [choice] = qwen.ask(tools=[odd_tool(strict=False)], tool_choice="required", seed=seed, max_tokens=60).choices
+        if choice.finish_reason == "length":
+            continue
+        ended += 1
+        for call in choice.message.tool_calls:
+            assert call.function.name == "f" and isinstance(json.loads(call.function.arguments), dict)
+    assert ended > 0
+
+
+def test_a_reply_that_may_call_strict_tools_is_text_or_calls_of_their_schemas(qwen):
+    for seed in range(6):
+        reply = qwen.ask(tools=TOOLS, temperature=1.0, seed=seed, max_tokens=40).choices[0]
+        assert reply.message.content or reply.message.tool_calls
+        for call in reply.message.tool_calls or []:
+            assert call.function.name in SCHEMAS
 
 
 def test_the_template_of_the_checkpoint_goes_first(tmp_path):
