@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <random>
 
@@ -210,6 +211,34 @@ TEST(ReplyForm, ArgumentsOfToolsThatAreNotStrictAreAny) {
   EXPECT_FALSE(accepts(tokenizer, grammar_of("chatml", ""), chatml("other", "{}")));
   EXPECT_TRUE(accepts(tokenizer, grammar_of("chatml", "<function="),
                       "<tool_call>\n<function=weather>\nany text\n</function>\n</tool_call>"));
+}
+
+TEST(ReplyForm, DelimitersOfACheckpointMayHaveSlashesAndLines) {
+  const Tokenizer tokenizer = bytes();
+  test::TempFolder folder;
+  const json call = {{"open_pattern", "(?:<c\\/>|<d/>\n)"},
+                     {"close", ";"},
+                     {"content", "json"},
+                     {"transform", {{"type", "function"}, {"function", "{content}"}}}};
+  const json chatml = {{"open_pattern", "\\s*<tool_call>"},
+                       {"close", "</tool_call>"},
+                       {"repeats", true},
+                       {"content", "json"},
+                       {"transform", {{"type", "function"}, {"function", "{content}"}}}};
+  const json fields = {{"tool_calls", chatml}, {"tool_calls:other", call}, {"content", {{"close", "<end>"}}}};
+  std::ofstream(folder.path() / "tokenizer_config.json")
+      << json{{"response_template", {{"start_anchor", "<a>"}, {"fields", fields}}}};
+  std::string problem;
+  const auto own = ReplyForm::find(folder.path(), "chatml", &problem);
+  ASSERT_TRUE(own && problem.empty()) << problem;
+  json strict = tools;
+  strict[0]["function"]["strict"] = true;
+  const std::string grammar =
+      own->grammar(tokenizer, json{{"prompt", ""}, {"tools", strict}, {"text_too", true}}.dump());
+  EXPECT_TRUE(accepts(tokenizer, grammar, "a <c> </c> <d/>b"));
+  EXPECT_FALSE(accepts(tokenizer, grammar, "a <c/>"));
+  EXPECT_FALSE(accepts(tokenizer, grammar, "a <d/>\nb"));
+  EXPECT_TRUE(accepts(tokenizer, grammar, "a <tool_call>\n{\"name\": \"time\", \"arguments\": {}}\n</tool_call>"));
 }
 
 TEST(ReplyForm, ADemandedToolWhoseSchemaCannotBeHeldTakesAnyObject) {

@@ -54,6 +54,24 @@ fn named(name: String, schema: Value) -> Result<GrammarWithLexer, String> {
     Ok(made)
 }
 
+/// Returns a regular expression as Lark writes it: between slashes, on one line.
+fn regex_literal(pattern: &str) -> String {
+    let mut literal = String::from("/");
+    let mut characters = pattern.chars();
+    while let Some(c) = characters.next() {
+        match c {
+            '\\' => {
+                literal.push(c);
+                literal.extend(characters.next());
+            }
+            '/' => literal.push_str("\\/"),
+            '\n' => literal.push_str("\\n"),
+            _ => literal.push(c),
+        }
+    }
+    literal + "/"
+}
+
 fn as_object(mut schema: Value) -> Value {
     if let Some(object) = schema.as_object_mut() {
         object.entry("type").or_insert_with(|| "object".into());
@@ -320,7 +338,7 @@ impl Rules<'_> {
         let but = if excluded.is_empty() {
             String::new()
         } else {
-            format!(" & ~/{}/", excluded.join("|").replace('/', "\\/"))
+            format!(" & ~{}", regex_literal(&excluded.join("|")))
         };
         self.rule("TEXT", &format!("/(?s:.*)/{but}"));
         let (answer, call) = (self.literal(&form.answer), self.literal(head));
