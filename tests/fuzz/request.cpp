@@ -213,7 +213,8 @@ const Route route_table[] = {{"/v1/completions", create_completion},
                              {"/segment", segment},
                              {"/v1/messages", create_message},
                              {"/v1/messages/count_tokens", count_message_tokens},
-                             {"/v1/responses", create_response}};
+                             {"/v1/responses", create_response},
+                             {"/v1/responses/input_tokens", count_response_tokens}};
 
 class Collected final : public http::Stream {
  public:

@@ -213,6 +213,13 @@ def test_the_events_of_a_response_join_to_it(decoder):
     assert last.response.output_text.startswith("{")
 
 
+def test_tokens_of_a_response_are_counted_before_it_is_made(decoder):
+    body = dict(instructions="Be brief.", input="the cat")
+    counted = decoder.client.responses.input_tokens.count(model=decoder.name, **body)
+    assert counted.object == "response.input_tokens"
+    assert counted.input_tokens == response(decoder, **body).usage.input_tokens
+
+
 def test_a_parsed_response_follows_its_model(decoder):
     class Answer(pydantic.BaseModel):
         yes: bool

@@ -171,6 +171,7 @@ void ApiServer::Impl::add_routes() {
   asks("/v1/messages", create_message, describe_message(context));
   asks("/v1/messages/count_tokens", count_message_tokens, describe_message_tokens(context));
   asks("/v1/responses", create_response, describe_response(context));
+  asks("/v1/responses/input_tokens", count_response_tokens, describe_response_tokens(context));
   router.add(
       "GET", "/v1/responses/*", [this](const RoutedRequest& call) { return get_response(context, call); },
       describe_get_response());

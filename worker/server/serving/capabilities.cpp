@@ -298,6 +298,7 @@ std::vector<std::string> Capabilities::routes() const {
                             "POST /v1/messages",
                             "POST /v1/messages/count_tokens",
                             "POST /v1/responses",
+                            "POST /v1/responses/input_tokens",
                             "GET /v1/responses/*",
                             "DELETE /v1/responses/*",
                             "POST /generate",

@@ -38,21 +38,25 @@ std::string requested_id(const ServerContext& context, const RoutedRequest& call
   return percent_decode(call.path_suffix);
 }
 
+/// Returns the messages of an earlier response.
+PreviousMessages stored_messages(ResponseStore& store) {
+  return [&store](const std::string& id) {
+    const auto found = store.get(id);
+    if (!found) throw unknown_response(400, id, "previous_response_id");
+    return nlohmann::ordered_json::parse(found->conversation);
+  };
+}
+
 }  // namespace
 
 http::Response create_response(const ServerContext& context, const RoutedRequest& call) {
   refuse_unless_served(context, call);
   UnknownFields unknown(context.strict_requests);
   ResponseStore& store = *context.responses;
-  const auto previous = [&](const std::string& id) {
-    const auto found = store.get(id);
-    if (!found) throw unknown_response(400, id, "previous_response_id");
-    return nlohmann::ordered_json::parse(found->conversation);
-  };
   ResponseHead head{.id = make_id(context),
                     .model = context.names.first(),
                     .created_at = context.unix_time(),
-                    .request = parse_responses(call.request.body, previous, unknown)};
+                    .request = parse_responses(call.request.body, stored_messages(store), unknown)};
   const std::string chat = std::move(head.request.chat);
   ResponsesForm::Finished finished;
   if (head.request.store)
@@ -62,6 +66,21 @@ http::Response create_response(const ServerContext& context, const RoutedRequest
   try {
     http::Response response =
         complete_chat(context, call, chat, std::make_shared<ResponsesForm>(std::move(head), std::move(finished)));
+    unknown.report(call, response);
+    return response;
+  } catch (const ApiError& error) {
+    throw with_own_names(error, responses_field_names());
+  }
+}
+
+http::Response count_response_tokens(const ServerContext& context, const RoutedRequest& call) {
+  refuse_unless_served(context, call);
+  UnknownFields unknown(context.strict_requests);
+  const ResponsesRequest request =
+      parse_responses(call.request.body, stored_messages(*context.responses), unknown);
+  try {
+    http::Response response = json_response(
+        {{"object", "response.input_tokens"}, {"input_tokens", count_chat_tokens(context, request.chat)}});
     unknown.report(call, response);
     return response;
   } catch (const ApiError& error) {

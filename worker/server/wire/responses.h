@@ -8,12 +8,15 @@ namespace pm::server {
 /// Throws as create_chat_completion, with the names of the fields of responses, and ApiError 400 for a
 /// previous_response_id that this server does not have.
 http::Response create_response(const ServerContext&, const RoutedRequest&);
+/// Returns {"object": "response.input_tokens", "input_tokens"}, the number of tokens of the prompt. Nothing is generated.
+http::Response count_response_tokens(const ServerContext&, const RoutedRequest&);
 /// GET and DELETE /v1/responses/{id}. Throw ApiError 404.
 http::Response get_response(const ServerContext&, const RoutedRequest&);
 http::Response delete_response(const ServerContext&, const RoutedRequest&);
 
 /// Describe the routes for GET /openapi.json.
 Operation describe_response(const ServerContext&);
+Operation describe_response_tokens(const ServerContext&);
 Operation describe_get_response();
 Operation describe_delete_response();
 

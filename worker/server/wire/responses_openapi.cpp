@@ -162,6 +162,17 @@ Operation describe_response(const ServerContext& context) {
   return made;
 }
 
+Operation describe_response_tokens(const ServerContext& context) {
+  Operation made;
+  made.summary = "Number of tokens of the prompt of POST /v1/responses";
+  made.body = lenient(context, schema::object(responses_properties(context)));
+  made.example = {{"input", "Hi"}};
+  made.reply = schema::object(
+      {{"object", schema::constant("response.input_tokens"), true}, {"input_tokens", count_schema, true}});
+  made.error_statuses = {400, 404, 413};
+  return made;
+}
+
 Operation describe_get_response() { return of_stored("A response that this server has stored", response_schema()); }
 
 Operation describe_delete_response() {

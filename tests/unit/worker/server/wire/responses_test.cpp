@@ -182,6 +182,23 @@ TEST(Responses, AResponseIsContinuedFetchedAndForgotten) {
   error_of(served.get("/v1/responses/" + unstored["id"].get<std::string>()), 404);
 }
 
+TEST(Responses, TokensOfAPromptAreCountedWithoutAnAnswer) {
+  ApiTestServer served;
+  const std::string id = post_ok(served, {{"input", "x"}, {"max_output_tokens", 1}})["id"];
+  const size_t asked = served.engine.submitted_requests().size();
+  const auto count = [&](const json& body) {
+    return served.client().Post("/v1/responses/input_tokens", body.dump(), "application/json");
+  };
+  EXPECT_EQ(json::parse(count({{"input", "hi"}, {"instructions", "I"}})->body),
+            json({{"object", "response.input_tokens"},
+                  {"input_tokens", std::string("<system>I</><user>hi</><assistant>").size()}}));
+  EXPECT_EQ(json::parse(count({{"input", "hi"}, {"previous_response_id", id}})->body)["input_tokens"],
+            std::string("<user>x</><assistant><</><user>hi</><assistant>").size());
+  EXPECT_EQ(error_of(count({{"input", 5}}), 400)["param"], "input");
+  EXPECT_EQ(error_of(count({{"input", "a"}, {"previous_response_id", "resp_1"}}), 400)["code"], "response_not_found");
+  EXPECT_EQ(served.engine.submitted_requests().size(), asked);
+}
+
 TEST(Responses, AStreamIsStoredToo) {
   ApiTestServer served;
   const auto result = post(served, {{"input", "hi"}, {"max_output_tokens", 6}, {"stream", true}, {"foo", 1}});
