@@ -43,9 +43,7 @@ class Prometheus:
 
     def series(self, expression: str) -> list[dict]:
         """Returns [{"metric": labels, "values": [[seconds, value]]}]."""
-        return self._get(
-            "query_range", query=self._expand(expression), start=self.begin, end=self.end, step=self.step
-        )
+        return self._get("query_range", query=self._expand(expression), start=self.begin, end=self.end, step=self.step)
 
     def rows(self, expression: str) -> list[dict]:
         return [one["metric"] for one in self._get("query", query=self._expand(expression))]

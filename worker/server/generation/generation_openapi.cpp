@@ -316,8 +316,7 @@ Operation describe_chat_completion(const ServerContext& context) {
   schema::append(
       own,
       {{"messages", schema::list(message_schema(context), 1, 2048), true},
-       {"tools", schema::list(tool, 0, max_tools,
-                              "Functions that the model may call, given to its chat template")},
+       {"tools", schema::list(tool, 0, max_tools, "Functions that the model may call, given to its chat template")},
        {"tool_choice", tool_choice_schema()},
        {"parallel_tool_calls", schema::boolean("false: one call at most")},
        {"continue_final_message", schema::boolean("Continue the last message instead of adding one")},

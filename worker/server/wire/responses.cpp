@@ -76,8 +76,7 @@ http::Response create_response(const ServerContext& context, const RoutedRequest
 http::Response count_response_tokens(const ServerContext& context, const RoutedRequest& call) {
   refuse_unless_served(context, call);
   UnknownFields unknown(context.strict_requests);
-  const ResponsesRequest request =
-      parse_responses(call.request.body, stored_messages(*context.responses), unknown);
+  const ResponsesRequest request = parse_responses(call.request.body, stored_messages(*context.responses), unknown);
   try {
     http::Response response = json_response(
         {{"object", "response.input_tokens"}, {"input_tokens", count_chat_tokens(context, request.chat)}});

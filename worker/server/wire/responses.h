@@ -8,7 +8,7 @@ namespace pm::server {
 /// Throws as create_chat_completion, with the names of the fields of responses, and ApiError 400 for a
 /// previous_response_id that this server does not have.
 http::Response create_response(const ServerContext&, const RoutedRequest&);
-/// Returns {"object": "response.input_tokens", "input_tokens"}, the number of tokens of the prompt. Nothing is generated.
+/// Returns {"object": "response.input_tokens", "input_tokens"}, tokens of the prompt; generates nothing.
 http::Response count_response_tokens(const ServerContext&, const RoutedRequest&);
 /// GET and DELETE /v1/responses/{id}. Throw ApiError 404.
 http::Response get_response(const ServerContext&, const RoutedRequest&);

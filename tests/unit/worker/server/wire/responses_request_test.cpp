@@ -90,12 +90,12 @@ TEST(ResponsesRequest, AnEarlierResponseIsContinuedWithoutItsInstructions) {
 }
 
 TEST(ResponsesRequest, AllowedToolsAreTranslated) {
-  const json chat = chat_of(
-      {{"tools", json::array({{{"type", "function"}, {"name", "f"}}, {{"type", "function"}, {"name", "g"}}})},
-       {"tool_choice",
-        {{"type", "allowed_tools"},
-         {"mode", "required"},
-         {"tools", json::array({{{"type", "function"}, {"name", "g"}}})}}}});
+  const json chat =
+      chat_of({{"tools", json::array({{{"type", "function"}, {"name", "f"}}, {{"type", "function"}, {"name", "g"}}})},
+               {"tool_choice",
+                {{"type", "allowed_tools"},
+                 {"mode", "required"},
+                 {"tools", json::array({{{"type", "function"}, {"name", "g"}}})}}}});
   EXPECT_EQ(chat["tool_choice"], json::parse(R"({"type": "allowed_tools", "allowed_tools": {"mode": "required",
     "tools": [{"type": "function", "function": {"name": "g"}}]}})"));
 }
