@@ -18,7 +18,7 @@ import model  # noqa: E402
 from server import Server  # noqa: E402
 
 CACHE = Path(os.environ.get("PM_CACHE", Path.home() / ".cache" / "parallelmodel"))
-# Nothing but the server is asked: no traces, no telemetry; what goes elsewhere all the same meets a closed port.
+# Requests go to the server only: traces and telemetry are off, and any other request meets a closed port.
 QUIET = {
     "OPENAI_AGENTS_DISABLE_TRACING": "1",
     "LANGSMITH_TRACING": "false",
@@ -41,7 +41,7 @@ def server(tmp_path_factory):
 
 
 class Results:
-    """What the steps of a script returned. A step that raised fails the test that asks for it."""
+    """What the steps of a script returned. A step that raised fails the test that reads its result."""
 
     def __init__(self, command, server, **environment):
         own = {name: value for name, value in os.environ.items() if not name.startswith(("OPENAI_", "ANTHROPIC_"))}

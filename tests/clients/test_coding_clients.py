@@ -211,7 +211,7 @@ def text_block(text, **more):
     return {"type": "text", "text": text, **more}
 
 
-ASKED = [
+MESSAGES = [
     {
         "role": "user",
         "content": [
@@ -252,7 +252,7 @@ def send(server, path, body):
     return requests.post(server.url + path + "?beta=true", json=body, headers=headers, timeout=60)
 
 
-def ask(server, turns, **more):
+def send_turns(server, turns, **more):
     body = message_body(
         server,
         turns,
@@ -296,7 +296,7 @@ def read_message(reply):
 @pytest.mark.parametrize("name", ["any", *TOOLS])
 def test_a_call_of_a_message_fits_its_schema_and_its_result_is_answered(server, name):
     choice = {"type": "any"} if name == "any" else {"type": "tool", "name": name}
-    blocks, stop, usage = read_message(ask(server, ASKED, tool_choice=choice))
+    blocks, stop, usage = read_message(send_turns(server, MESSAGES, tool_choice=choice))
     assert stop == "tool_use" and usage["output_tokens"] > 0
     calls = [block for block in blocks if block["type"] == "tool_use"]
     assert calls and all(name in ("any", call["name"]) for call in calls)
@@ -316,26 +316,26 @@ def test_a_call_of_a_message_fits_its_schema_and_its_result_is_answered(server, 
     ]
     reminder = text_block("<system-reminder>The list of tasks is empty.</system-reminder>")
     turns = [
-        *ASKED,
+        *MESSAGES,
         {"role": "assistant", "content": [thought, *blocks]},
         {"role": "user", "content": [*results, reminder]},
     ]
     thinking = {"thinking": {"type": "enabled", "budget_tokens": 31999}}
-    blocks, stop, usage = read_message(ask(server, turns, tool_choice={"type": "none"}, **thinking))
+    blocks, stop, usage = read_message(send_turns(server, turns, tool_choice={"type": "none"}, **thinking))
     assert [block["type"] for block in blocks] == ["text"] and blocks[0]["text"] and stop == "end_turn"
 
     counted = send(
         server, "/v1/messages/count_tokens", message_body(server, turns, tool_choice={"type": "none"}, **thinking)
     )
     assert counted.json() == {"input_tokens": usage["input_tokens"] + usage["cache_read_input_tokens"]}
-    assert read_message(ask(server, turns, **thinking, output_config={"effort": "low"}))[0]
+    assert read_message(send_turns(server, turns, **thinking, output_config={"effort": "low"}))[0]
 
 
 def test_a_failed_call_of_a_tool_is_answered(server):
     call = {"type": "tool_use", "id": "toolu_1", "name": "Read", "input": {"file_path": "/w/a"}}
     failed = {"type": "tool_result", "tool_use_id": "toolu_1", "content": "No such file", "is_error": True}
-    turns = [*ASKED, {"role": "assistant", "content": [call]}, {"role": "user", "content": [failed]}]
-    assert read_message(ask(server, turns, thinking={"type": "adaptive"}))[0]
+    turns = [*MESSAGES, {"role": "assistant", "content": [call]}, {"role": "user", "content": [failed]}]
+    assert read_message(send_turns(server, turns, thinking={"type": "adaptive"}))[0]
 
 
 def test_a_client_that_looks_for_its_quota_gets_one_token(server):
@@ -347,7 +347,7 @@ def test_a_client_that_looks_for_its_quota_gets_one_token(server):
 
 def test_the_older_name_of_an_answers_format_is_held(server):
     schema = strict_object(["yes"], yes=BOOLEAN)
-    body = {"model": server.folder.name, "max_tokens": 200, "messages": ASKED}
+    body = {"model": server.folder.name, "max_tokens": 200, "messages": MESSAGES}
     reply = send(server, "/v1/messages", {**body, "output_format": {"type": "json_schema", "schema": schema}})
     assert reply.status_code == 200, reply.text
     assert jsonschema_rs.is_valid(schema, json.loads(reply.json()["content"][0]["text"]))

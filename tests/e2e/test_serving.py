@@ -264,3 +264,6 @@ def test_pictures_of_the_dashboards_under_load(world, stories, prometheus):
         list(pool.map(client, range(5)))
     drawing = (sys.executable, str(ROOT / "tools/dashboards.py"), "http://127.0.0.1:9099", "80")
     subprocess.run(world.cluster.command(*drawing, os.environ["PM_DASHBOARDS"]), check=True)
+    for name in ("user", "model", "platform"):
+        picture = (Path(os.environ["PM_DASHBOARDS"]) / f"dashboard-{name}.svg").read_text()
+        assert picture.count("<polyline") >= 10, name

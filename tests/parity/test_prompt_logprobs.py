@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Log-probabilities of prompts against transformers' logits: on every strategy, over prompts of several chunks, for
-models with a recurrent state, and as evaluation harnesses ask for them.
+models with a recurrent state, and as evaluation harnesses request them.
 """
 
 from contextlib import closing

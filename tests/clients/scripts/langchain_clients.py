@@ -10,7 +10,7 @@ from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI, OpenAIEmbeddings
 from pydantic import BaseModel, Field
 
-ASKED = [SystemMessage("Be brief."), HumanMessage("Will it rain?")]
+MESSAGES = [SystemMessage("Be brief."), HumanMessage("Will it rain?")]
 
 
 @tool
@@ -42,8 +42,8 @@ def anthropic_chat(url, model, **more):
 
 
 def talk(chat):
-    whole = chat.invoke(ASKED)
-    chunks = list(chat.stream(ASKED))
+    whole = chat.invoke(MESSAGES)
+    chunks = list(chat.stream(MESSAGES))
     joined = chunks[0]
     for chunk in chunks[1:]:
         joined += chunk
@@ -54,17 +54,17 @@ def call(chat, demand, streams, none="none"):
     """A demanded call, its result, and the answer to it."""
     bound = chat.bind_tools([weather, clock], tool_choice=demand)
     if streams:
-        chunks = list(bound.stream(ASKED))
+        chunks = list(bound.stream(MESSAGES))
         message = chunks[0]
         for chunk in chunks[1:]:
             message += chunk
     else:
-        message = bound.invoke(ASKED)
+        message = bound.invoke(MESSAGES)
     tools = {"weather": weather, "clock": clock}
     results = [
         ToolMessage(tools[one["name"]].invoke(one["args"]), tool_call_id=one["id"]) for one in message.tool_calls
     ]
-    answer = chat.bind_tools([weather, clock], tool_choice=none).invoke([*ASKED, message, *results])
+    answer = chat.bind_tools([weather, clock], tool_choice=none).invoke([*MESSAGES, message, *results])
     return {
         "calls": [[one["name"], one["args"]] for one in message.tool_calls],
         "invalid": message.invalid_tool_calls,
@@ -74,7 +74,7 @@ def call(chat, demand, streams, none="none"):
 
 
 def structured(chat, **more):
-    return chat.with_structured_output(Verdict, **more).invoke(ASKED).model_dump()
+    return chat.with_structured_output(Verdict, **more).invoke(MESSAGES).model_dump()
 
 
 def chat_talk(url, model):

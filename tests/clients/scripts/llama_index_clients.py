@@ -9,7 +9,7 @@ from llama_index.core.tools import FunctionTool
 from llama_index.llms.openai_like import OpenAILike
 from pydantic import BaseModel, Field
 
-ASKED = [ChatMessage(role="system", content="Be brief."), ChatMessage(role="user", content="Will it rain?")]
+MESSAGES = [ChatMessage(role="system", content="Be brief."), ChatMessage(role="user", content="Will it rain?")]
 
 
 def weather(city: Literal["Zürich", "日本", "a b"], days: Annotated[int, Field(ge=0, le=99)], note: str) -> str:
@@ -39,11 +39,11 @@ def client(url, model, **more):
 
 
 def chat(url, model):
-    return client(url, model, temperature=1.0).chat(ASKED).message.content
+    return client(url, model, temperature=1.0).chat(MESSAGES).message.content
 
 
 def stream_chat(url, model):
-    chunks = list(client(url, model, temperature=1.0).stream_chat(ASKED))
+    chunks = list(client(url, model, temperature=1.0).stream_chat(MESSAGES))
     return {"joined": "".join(chunk.delta or "" for chunk in chunks), "last": chunks[-1].message.content}
 
 
@@ -58,7 +58,7 @@ def complete(url, model):
 def call(url, model):
     llm = client(url, model, temperature=1.0)
     tool = FunctionTool.from_defaults(fn=weather)
-    response = llm.chat_with_tools([tool], chat_history=list(ASKED), tool_required=True)
+    response = llm.chat_with_tools([tool], chat_history=list(MESSAGES), tool_required=True)
     calls = llm.get_tool_calls_from_response(response)
     results = [
         ChatMessage(
@@ -68,14 +68,14 @@ def call(url, model):
         )
         for one in calls
     ]
-    answer = llm.chat([*ASKED, response.message, *results])
+    answer = llm.chat([*MESSAGES, response.message, *results])
     return {"calls": [[one.tool_name, one.tool_kwargs] for one in calls], "answer": answer.message.content}
 
 
 def stream_call(url, model):
     llm = client(url, model, temperature=1.0)
     tool = FunctionTool.from_defaults(fn=weather)
-    chunks = list(llm.stream_chat_with_tools([tool], chat_history=list(ASKED), tool_required=True))
+    chunks = list(llm.stream_chat_with_tools([tool], chat_history=list(MESSAGES), tool_required=True))
     calls = llm.get_tool_calls_from_response(chunks[-1])
     return [[one.tool_name, one.tool_kwargs] for one in calls]
 
@@ -87,12 +87,15 @@ def predict_and_call(url, model):
 
 
 def structured_by_a_call(url, model):
-    return client(url, model).as_structured_llm(Verdict).chat(ASKED).raw.model_dump()
+    return client(url, model).as_structured_llm(Verdict).chat(MESSAGES).raw.model_dump()
 
 
 def structured_by_a_schema(url, model):
     return (
-        client(url, model, should_use_structured_outputs=True).as_structured_llm(Verdict).chat(ASKED).raw.model_dump()
+        client(url, model, should_use_structured_outputs=True)
+        .as_structured_llm(Verdict)
+        .chat(MESSAGES)
+        .raw.model_dump()
     )
 
 

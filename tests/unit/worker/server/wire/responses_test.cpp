@@ -185,7 +185,7 @@ TEST(Responses, AResponseIsContinuedFetchedAndForgotten) {
 TEST(Responses, TokensOfAPromptAreCountedWithoutAnAnswer) {
   ApiTestServer served;
   const std::string id = post_ok(served, {{"input", "x"}, {"max_output_tokens", 1}})["id"];
-  const size_t asked = served.engine.submitted_requests().size();
+  const size_t submitted = served.engine.submitted_requests().size();
   const auto count = [&](const json& body) {
     return served.client().Post("/v1/responses/input_tokens", body.dump(), "application/json");
   };
@@ -196,7 +196,7 @@ TEST(Responses, TokensOfAPromptAreCountedWithoutAnAnswer) {
             std::string("<user>x</><assistant><</><user>hi</><assistant>").size());
   EXPECT_EQ(error_of(count({{"input", 5}}), 400)["param"], "input");
   EXPECT_EQ(error_of(count({{"input", "a"}, {"previous_response_id", "resp_1"}}), 400)["code"], "response_not_found");
-  EXPECT_EQ(served.engine.submitted_requests().size(), asked);
+  EXPECT_EQ(served.engine.submitted_requests().size(), submitted);
 }
 
 TEST(Responses, AStreamIsStoredToo) {

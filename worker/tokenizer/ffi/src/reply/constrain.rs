@@ -191,10 +191,9 @@ impl Rules<'_> {
         let (before, after) = call.split_once(mark).unwrap_or_default();
         let rule = format!("call_{number}");
         let rest = |rules: &mut Self, middle: &str| {
-            let head = form.call.split("{{").next().unwrap_or_default();
-            let own = rules.literal(before.strip_prefix(head).unwrap_or(before));
+            let own = rules.literal(before.strip_prefix(form.head()).unwrap_or(before));
             rules.rule(&format!("rest_{number}"), &format!("{own} {middle}"));
-            let head = rules.literal(head);
+            let head = rules.literal(form.head());
             rules.rule(&rule, &format!("{head} rest_{number}"));
         };
         let arguments = format!("arguments_{number}");
@@ -324,9 +323,8 @@ impl Rules<'_> {
             Some(between) => format!("({} call)*", self.literal(between)),
             None => String::new(),
         };
-        let head = call_form.call.split("{{").next().unwrap_or_default();
         let rest = format!("first {more} {}", self.literal(&call_form.end));
-        Ok((call_form.begin.clone() + head, rest))
+        Ok((call_form.begin.clone() + call_form.head(), rest))
     }
 
     /// Writes the rules of a reply that has text, calls, or both. Returns its expression.

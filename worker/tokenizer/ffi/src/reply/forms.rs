@@ -24,6 +24,13 @@ pub struct CallForm {
     pub parameter: Option<(String, String)>,
 }
 
+impl CallForm {
+    /// Returns the text of a call before its first placeholder.
+    pub fn head(&self) -> &str {
+        self.call.split("{{").next().unwrap_or_default()
+    }
+}
+
 /// The texts of a reply that has to follow a constraint.
 #[derive(Clone, Debug)]
 pub struct Form {
