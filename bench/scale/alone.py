@@ -2,13 +2,15 @@
 """Measures the controller alone on a real etcd and kube-apiserver: creates OBJECTS ParallelModels of one replica,
 RATE a second, while a thread binds, runs and removes pods as a scheduler and kubelets would. Reports the duration,
 the resources of the controller, its latency from event to write, and its writes when idle; with --replicas also the
-cost of scaling each object. bench/reconcile.sh runs it.
+cost of scaling each object. With --instructions valgrind counts what the controller executes in user space, the same on
+a busy and on an idle machine; choose a RATE that it keeps up with, about one a second. bench/reconcile.sh runs it.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
 import subprocess
 import sys
 import tempfile
@@ -52,7 +54,24 @@ def manifest(i: int) -> dict:
     }
 
 
-def start(plane: ControlPlane, program: Path, folder: Path) -> tuple[subprocess.Popen, int]:
+class Instructions:
+    """Counts the instructions of a program that runs under valgrind's callgrind, from one call of `taken` to the next."""
+
+    def __init__(self, folder: Path) -> None:
+        self.file, self.dumps = folder / "callgrind.out", 0
+        self.command = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={self.file}"]
+
+    def taken(self, pid: int) -> int:
+        """Returns the instructions since the last call, or since the start, of the process PID."""
+        subprocess.run(["callgrind_control", f"--dump=part {self.dumps}", str(pid)], check=True, capture_output=True)
+        self.dumps += 1
+        [total] = re.findall(r"^totals: (\d+)", Path(f"{self.file}.{self.dumps}").read_text(), re.MULTILINE)
+        return int(total)
+
+
+def start(
+    plane: ControlPlane, program: Path, folder: Path, instructions: Instructions | None
+) -> tuple[subprocess.Popen, int]:
     (folder / "kubeconfig").write_text(
         yaml.safe_dump(
             {
@@ -77,6 +96,7 @@ def start(plane: ControlPlane, program: Path, folder: Path) -> tuple[subprocess.
     with open(folder / "controller.log", "wb") as log:
         return subprocess.Popen(
             [
+                *(instructions.command if instructions else []),
                 program,
                 "--kubeconfig",
                 folder / "kubeconfig",
@@ -92,6 +112,13 @@ def start(plane: ControlPlane, program: Path, folder: Path) -> tuple[subprocess.
         ), port
 
 
+def answers(port: int) -> bool:
+    try:
+        return requests.get(f"http://127.0.0.1:{port}/metrics", timeout=10).ok
+    except requests.ConnectionError:
+        return False
+
+
 def reconciles(port: int) -> float:
     text = requests.get(f"http://127.0.0.1:{port}/metrics", timeout=10).text
     return sum(
@@ -101,8 +128,11 @@ def reconciles(port: int) -> float:
     )
 
 
-def measure(plane: ControlPlane, pid: int, port: int, options) -> dict:
+def measure(plane: ControlPlane, pid: int, port: int, options, instructions: Instructions | None) -> dict:
     api, audit = plane.api, Audit(plane.folder / "audit.log")
+    if instructions:
+        api.wait_until(lambda: answers(port), 300, "the controller answers", interval=1)
+        instructions.taken(pid)
     path, mark, cpu, begin = api.path("parallelmodels", NS), audit.mark(), cpu_of(pid), time.monotonic()
     for i in range(options.objects):
         time.sleep(max(0.0, begin + i / options.rate - time.monotonic()))
@@ -132,6 +162,8 @@ def measure(plane: ControlPlane, pid: int, port: int, options) -> dict:
         "RSS MiB": memory_of(pid)[0],
         "writes": sum(e["user"]["username"] == OPERATOR and e["verb"] in WRITES for e in entries),
     }
+    if instructions:
+        out["million instructions per object"] = round(instructions.taken(pid) / options.objects / 1e6, 2)
     for what, found in delays(entries, Peer, owners).items():
         out[what] = {
             "n": len(found),
@@ -156,6 +188,8 @@ def measure(plane: ControlPlane, pid: int, port: int, options) -> dict:
             "CPU seconds for that": cpu_of(pid) - cpu,
             "RSS MiB, and at most": memory_of(pid),
         }
+        if instructions:
+            out["million instructions per object for that"] = round(instructions.taken(pid) / options.objects / 1e6, 2)
     while True:  # Events trail
         mark = audit.mark()
         time.sleep(5)
@@ -180,6 +214,7 @@ def main() -> None:
     parser.add_argument(
         "--replicas", type=int, default=1, help="replicas of each ParallelModel in a second part; 1: no second part"
     )
+    parser.add_argument("--instructions", action="store_true", help="run the controller under valgrind and count")
     options = parser.parse_args()
     programs, folder = Path(options.build) / "bin", Path(tempfile.mkdtemp(prefix="reconcile"))
     metadata = subprocess.run(
@@ -189,10 +224,11 @@ def main() -> None:
         check=True,
     ).stdout
     plane = ControlPlane(folder, build() / "bin")
-    controller, port = start(plane, programs / "parallelmodel-controller", folder)
+    instructions = Instructions(folder) if options.instructions else None
+    controller, port = start(plane, programs / "parallelmodel-controller", folder, instructions)
     try:
         Kubelets(plane, json.dumps(json.loads(metadata)))
-        print(json.dumps(measure(plane, controller.pid, port, options), indent=1))
+        print(json.dumps(measure(plane, controller.pid, port, options, instructions), indent=1))
         assert controller.poll() is None, "the controller has ended"
     finally:
         controller.kill()
