@@ -145,6 +145,11 @@ def test_a_sentence_transformer_comes_with_its_modules(hub, worker):
             "config.json": b"{}",
             "modules.json": b"[]",
             "1_Pooling/config.json": b"{}",
+            "2_Dense/config.json": b"{}",
+            "2_Dense/model.safetensors": block(50),
+            "2_Dense/pytorch_model.bin": block(60),
+            "3_Dense/pytorch_model.bin": block(70),
+            "onnx/model.safetensors": block(80),
             "sentence_bert_config.json": b"{}",
             "openvino/config.json": b"{}",
             "a/b/config.json": b"{}",
@@ -156,8 +161,11 @@ def test_a_sentence_transformer_comes_with_its_modules(hub, worker):
     assert {
         "modules.json",
         "1_Pooling/config.json",
+        "2_Dense/model.safetensors",
+        "3_Dense/pytorch_model.bin",
         "additional_chat_templates/tools.jinja",
-    } <= names and "a/b/config.json" not in names
+    } <= names
+    assert not names & {"a/b/config.json", "2_Dense/pytorch_model.bin", "onnx/model.safetensors"}
 
 
 @pytest.mark.parametrize("revision, quoted", [("main", "main"), ("refs/pr/1", "refs%2Fpr%2F1"), ("commit", "")])

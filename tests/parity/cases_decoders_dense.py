@@ -178,4 +178,5 @@ def cases(family):
     )
     found += gemma3("all", "Gemma3ForCausalLM")
     found += gemma3("all", "Gemma3TextModel Gemma3TextForSequenceClassification", ranks=TWO)
+    found += gemma3("both-ways", "Gemma3TextModel", use_bidirectional_attention=True)  # EmbeddingGemma
     return found

@@ -135,6 +135,11 @@ def rows(of, m):
         *of("LlamaForCausalLM-internlm3-bias", ("attn.bias", "keys' dropped", m.dropped(r"layers\.1\..*k_proj\.bias"))),
         *of("MinistralForCausalLM-all", ("attn.window", "another", m.config(sliding_window=4))),
         *of(
+            "Gemma3TextModel-both-ways",
+            ("attn.window", "another", m.config(sliding_window=8)),
+            ("attn.mask", "causal", m.config(use_bidirectional_attention=False, sliding_window=3)),
+        ),
+        *of(
             "Gemma3ForCausalLM-all",
             ("rotary.theta", "of the other layers", m.config(rope_parameters__sliding_attention__rope_theta=1000.0)),
             ("rotary.scaling", "none", m.config(rope_parameters__full_attention__rope_type="default")),

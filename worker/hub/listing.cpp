@@ -18,8 +18,8 @@ using nlohmann::json;
 constexpr int64_t largest_small = int64_t{128} << 20, largest_file = int64_t{1} << 50;
 constexpr size_t most_files = 100'000;
 /// Suffixes of files that configure a model or its tokenizer, at the root of the repository.
-constexpr std::array<std::string_view, 8> small_endings{".json",  ".txt",   ".model",    ".spm",
-                                                        ".jinja", ".codes", "vocab.pkl", "prophetnet.tokenizer"};
+constexpr std::array<std::string_view, 9> small_endings{
+    ".json", ".txt", ".model", ".spm", ".jinja", ".codes", "vocab.pkl", "prophetnet.tokenizer", "sparse_linear.pt"};
 
 [[noreturn]] void unreachable(const std::string& message) { throw Error(Reason::SourceUnreachable, message); }
 [[noreturn]] void unreadable(const std::string& message) { throw Error(Reason::ModelUnreadable, message); }
@@ -57,7 +57,16 @@ int64_t size_at(const json& object, const char* key) {
 
 bool is_index(std::string_view path) { return path.ends_with(".index.json"); }
 
-bool wanted(const File& file, bool sentence_transformer) {
+/// Returns whether a file is the weights of a module of sentence-transformers: those of 2_Dense, in the form that is
+/// read first.
+bool is_module_weights(const Listing& listing, const std::string& path) {
+  const size_t slash = path.find('/'), digits = path.find_first_not_of("0123456789");
+  if (digits == 0 || digits == std::string::npos || path[digits] != '_') return false;
+  const std::string folder = path.substr(0, slash + 1), name = path.substr(slash + 1);
+  return name == "model.safetensors" || (name == "pytorch_model.bin" && !listing.find(folder + "model.safetensors"));
+}
+
+bool wanted(const Listing& listing, const File& file, bool sentence_transformer) {
   if (file.size > largest_small || is_index(file.path)) return false;
   const size_t slash = file.path.find('/');
   if (slash == std::string::npos) {
@@ -66,7 +75,8 @@ bool wanted(const File& file, bool sentence_transformer) {
   }
   if (file.path.find('/', slash + 1) != std::string::npos) return false;
   if (file.path.starts_with("additional_chat_templates/")) return file.path.ends_with(".jinja");
-  return sentence_transformer && file.path.substr(slash + 1) == "config.json";  // 1_Pooling/config.json
+  return sentence_transformer && (file.path.substr(slash + 1) == "config.json" ||  // 1_Pooling/config.json
+                                  is_module_weights(listing, file.path));
 }
 
 }  // namespace
@@ -108,7 +118,7 @@ std::vector<File> small_files(const Listing& listing) {
   const bool sentence_transformer = listing.find("modules.json") != nullptr;
   std::vector<File> out;
   for (const File& file : listing.files) {
-    if (wanted(file, sentence_transformer)) out.push_back(file);
+    if (wanted(listing, file, sentence_transformer)) out.push_back(file);
   }
   return out;
 }

@@ -32,7 +32,8 @@ struct Listing {
 /// for any other reply.
 Listing listing_of(const std::string& json, const std::string& url);
 
-/// Returns the files other than weights: config, tokenizer, chat template, processor, pooling. At most 128 MiB each.
+/// Returns the files other than the model's weights: config, tokenizer, chat template, processor, and the modules of
+/// sentence-transformers. At most 128 MiB each.
 std::vector<File> small_files(const Listing&);
 
 /// The files that hold the weights: model.safetensors, else the files of model.safetensors.index.json, else

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/server/api_server.h"
+#include "worker/server/embedding/score.h"
+#include "worker/server/embedding/sparse_embeddings.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -193,6 +195,8 @@ void ApiServer::Impl::add_routes() {
   asks("/question-answering", question_answering, describe_question_answering(context));
   asks("/similarity", similarity, describe_similarity(context));
   for (const char* path : {"/rerank", "/v1/rerank"}) asks(path, rerank, describe_rerank(context));
+  asks("/embed_sparse", embed_sparse, describe_embed_sparse(context));
+  for (const char* path : {"/score", "/v1/score"}) asks(path, score, describe_score(context));
   asks("/forward", forward_tensors, describe_forward(context));
   asks("/tokenize", tokenize, describe_tokenize(context));
   asks("/detokenize", detokenize, describe_detokenize(context));

@@ -13,9 +13,9 @@ using nlohmann::json;
 constexpr size_t default_labels = 5;  // the default top_k of transformers' pipeline
 
 /// Follows transformers' pipeline for audio: problem_type decides.
-Activation default_activation(const Capabilities& can) {
-  if (can.problem_type == "regression") return Activation::None;
-  return can.problem_type == "multi_label_classification" ? Activation::Sigmoid : Activation::Softmax;
+LabelActivation default_activation(const Capabilities& can) {
+  if (can.problem_type == "regression") return LabelActivation::None;
+  return can.problem_type == "multi_label_classification" ? LabelActivation::Sigmoid : LabelActivation::Softmax;
 }
 
 }  // namespace
@@ -30,7 +30,7 @@ http::Response classify_audio(const ServerContext& context, const RoutedRequest&
   Fields fields(form.options);
   read_common_fields(fields, context);
   const size_t top_k = read_top_k(fields, default_labels);
-  const Activation activation = read_activation(fields, default_activation(context.capabilities));
+  const LabelActivation activation = read_activation(fields, default_activation(context.capabilities));
   fields.refuse_others();
   std::vector<ForwardBatch> batches;
   batches.push_back({audio_inputs(context, decode_audio(context, form), form.field), {"logits"}});

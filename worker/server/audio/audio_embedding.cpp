@@ -12,7 +12,7 @@ using nlohmann::json;
 
 /// Returns the mean over the frames of an output [1, frames, width], or an output [1, width] as it is.
 std::vector<float> pooled(const Arrays& outputs, const Embedding& how) {
-  if (how.pooling == Pooling::None) return float_values(outputs, how.output, 2);
+  if (how.poolings.empty()) return float_values(outputs, how.output, 2);
   const std::vector<float>& states = float_values(outputs, how.output, 3);
   const auto width = static_cast<size_t>(outputs.at(how.output).shape[2]), frames = states.size() / width;
   std::vector<double> sums(width);

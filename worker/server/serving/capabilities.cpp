@@ -2,37 +2,14 @@
 #include "worker/server/serving/capabilities.h"
 
 #include <algorithm>
-#include <fstream>
-#include <map>
 #include <nlohmann/json.hpp>
 
-#include "worker/base/error.h"
+#include "worker/server/serving/folder_json.h"
 
 namespace pm::server {
 namespace {
 
 using nlohmann::json;
-
-/// Reads a JSON file; returns null if it is absent.
-json read_file(const std::filesystem::path& file) {
-  std::ifstream in(file, std::ios::binary);
-  if (!in) return nullptr;
-  json value = json::parse(in, nullptr, false);
-  if (!value.is_object() && !value.is_array()) throw Error(Reason::ModelUnreadable, file.string() + " is not JSON");
-  return value;
-}
-
-template <class T>
-T value_of(const json& object, const char* key, T absent) {
-  const auto found = object.is_object() ? object.find(key) : object.end();
-  if (!object.is_object() || found == object.end() || found->is_null()) return absent;
-  try {
-    return found->template get<T>();
-  } catch (const json::exception&) {
-    throw Error(Reason::ModelUnreadable,
-                std::string(key) + " is " + found->dump().substr(0, 80) + ", which has the wrong type");
-  }
-}
 
 /// Returns the values of id2label in the order of ids. Without id2label it returns num_labels names LABEL_i; the
 /// default of num_labels is 2, as in transformers.
@@ -48,64 +25,21 @@ std::vector<std::string> labels_of(const json& config) {
   return labels;
 }
 
-/// Returns the pooling in 1_Pooling/config.json, in both spellings of sentence-transformers.
-std::optional<Pooling> pooling_of(const json& config) {
-  static const std::map<std::string, Pooling> words{{"pooling_mode_cls_token", Pooling::First},
-                                                    {"pooling_mode_mean_tokens", Pooling::Mean},
-                                                    {"pooling_mode_max_tokens", Pooling::Max},
-                                                    {"pooling_mode_mean_sqrt_len_tokens", Pooling::MeanSqrt},
-                                                    {"pooling_mode_weightedmean_tokens", Pooling::WeightedMean},
-                                                    {"pooling_mode_lasttoken", Pooling::Last},
-                                                    {"cls", Pooling::First},
-                                                    {"mean", Pooling::Mean},
-                                                    {"max", Pooling::Max},
-                                                    {"mean_sqrt_len_tokens", Pooling::MeanSqrt},
-                                                    {"weightedmean", Pooling::WeightedMean},
-                                                    {"lasttoken", Pooling::Last}};
-  std::vector<Pooling> modes;
-  for (const auto& [word, pooling] : words)
-    if (word.starts_with("pooling_mode_") && value_of(config, word.c_str(), false)) modes.push_back(pooling);
-  const json mode = value_of(config, "pooling_mode", json());
-  for (const auto& one : mode.is_array() ? mode : mode.is_null() ? json::array() : json::array({mode})) {
-    const auto found = one.is_string() ? words.find(one.get<std::string>()) : words.end();
-    if (found == words.end()) return std::nullopt;
-    modes.push_back(found->second);
-  }
-  return modes.size() == 1 ? std::optional(modes[0]) : std::nullopt;
-}
-
-/// Reads the module pipeline of sentence-transformers, if the folder has one.
-void read_sentence_transformers(const std::filesystem::path& folder, Capabilities& capabilities) {
-  const json modules = read_file(folder / "modules.json");
-  if (!modules.is_array()) return;
+/// Reads the files of sentence-transformers, if the folder has them.
+void read_sentences(const std::filesystem::path& folder, Capabilities& capabilities) {
+  auto read = read_sentence_transformer(folder, capabilities.states, capabilities.states_width);
+  if (!read) return;
   capabilities.strip = true;
-  capabilities.text.normalize = false;
-  for (const auto& module : modules) {
-    const auto type = value_of<std::string>(module, "type", ""), path = value_of<std::string>(module, "path", "");
-    const auto name = type.substr(type.rfind('.') + 1);
-    if (name == "Transformer") continue;
-    if (name == "Normalize") {
-      capabilities.text.normalize = true;
-    } else if (name == "Pooling") {
-      const auto mode = pooling_of(read_file(folder / path / "config.json"));
-      if (mode)
-        capabilities.text = {capabilities.states, *mode, capabilities.text.normalize};
-      else
-        capabilities.embedding_refusal = (std::filesystem::path(path) / "config.json").string() +
-                                         " requests a pooling, or several at once, that is not supported";
-    } else {
-      capabilities.embedding_refusal = "modules.json has the module " + type + ", which is not served";
-    }
-  }
-  const json sentences = read_file(folder / "sentence_bert_config.json");
-  if (const auto most = value_of<int64_t>(sentences, "max_seq_length", 0); most > 0)
-    capabilities.positions = capabilities.positions > 0 ? std::min(capabilities.positions, most) : most;
-  if (value_of(sentences, "do_lower_case", false))
-    capabilities.embedding_refusal = "sentence_bert_config.json asks for do_lower_case, which is not served";
-  const json more = read_file(folder / "config_sentence_transformers.json");
-  const auto prompt = value_of<std::string>(more, "default_prompt_name", "");
-  if (!prompt.empty())
-    capabilities.prefix = value_of<std::string>(value_of(more, "prompts", json::object()), prompt.c_str(), "");
+  if (read->embedding.poolings.empty())
+    capabilities.text.normalize = read->embedding.normalize;
+  else
+    capabilities.text = std::move(read->embedding);
+  capabilities.embedding_refusal = read->refusal;
+  capabilities.prompts = std::move(read->prompts);
+  capabilities.similarity = read->similarity;
+  if (read->max_tokens > 0)
+    capabilities.positions =
+        capabilities.positions > 0 ? std::min(capabilities.positions, read->max_tokens) : read->max_tokens;
 }
 
 /// Finds the outputs that embed a text and an image.
@@ -120,20 +54,22 @@ void find_embeddings(const policy::Model& model, Capabilities& capabilities) {
     const std::string before = !several ? "" : crossed ? "encoder_" : stack.name + "_model_output.";
     const std::string states = before + "last_hidden_state",
                       pooler = stack.output.pooler ? before + "pooler_output" : "";
-    Embedding own{states, model.kind == policy::ModelKind::Decoder ? Pooling::Last : Pooling::Mean};
-    if (pixels) own.pooling = Pooling::First;
+    Embedding own{states, {model.kind == policy::ModelKind::Decoder ? Pooling::Last : Pooling::Mean}};
+    if (pixels) own.poolings = {Pooling::First};
     if (stack.output.pooler && (pixels || stack.output.pooler->pool == policy::Pool::Eot))
-      own = {pooler, Pooling::None};
+      own = {pooler, {}};
     else if (stack.output.pooler && !stack.output.pooler->activation)
-      own = {pooler, Pooling::None, false};  // DPR: compared by dot products
+      own = {pooler, {}, false};  // DPR: compared by dot products
     for (const policy::Head& head : model.heads)
-      if (head.stack == stack.name && head.pool() && head.outputs[0].ends_with("_embeds"))
-        own = {head.outputs[0], Pooling::None};
+      if (head.stack == stack.name && head.pool() && head.outputs[0].ends_with("_embeds")) own = {head.outputs[0], {}};
     if (pixels)
       capabilities.image = own;
     else
       capabilities.text = own;
-    if (!pixels || !several) capabilities.states = states, capabilities.pooler = pooler;
+    if (!pixels || !several) {
+      capabilities.states = states, capabilities.pooler = pooler;
+      capabilities.states_width = stack.width();
+    }
   }
 }
 
@@ -142,7 +78,7 @@ void read_audio(const policy::Model& model, const std::filesystem::path& folder,
   capabilities.extractor = audio::FeatureExtractor::read(folder);
   if (model.task == policy::Task::Transcribe) capabilities.ctc = CtcDecoder::find(folder, &capabilities.ctc_refusal);
   if (model.task == policy::Task::Embed && model.kind == policy::ModelKind::Encoder)
-    capabilities.audio_embedding = {"last_hidden_state", Pooling::Mean};
+    capabilities.audio_embedding = {"last_hidden_state", {Pooling::Mean}};
   for (const policy::Head& head : model.heads)
     if (head.outputs.size() > 1 && head.outputs[1] == "embeddings") capabilities.audio_embedding = {"embeddings"};
 }
@@ -245,9 +181,9 @@ Capabilities read_capabilities(const policy::Model& model, const std::filesystem
         (head.outputs[0] == "seq_relationship_logits" && capabilities.features.empty()))
       capabilities.next_sentence = head.outputs[0];
   }
-  const json config = read_file(folder / "config.json");
+  const json config = read_json_file(folder / "config.json");
   capabilities.labels = labels_of(config);
-  const json names = value_of(read_file(folder / "tokenizer_config.json"), "model_input_names", json());
+  const json names = value_of(read_json_file(folder / "tokenizer_config.json"), "model_input_names", json());
   if (names.is_array() && std::find(names.begin(), names.end(), "token_type_ids") == names.end())
     capabilities.token_types = false;
   // sentence-transformers' CrossEncoder, present and former key: "torch.nn.modules.linear.Identity"
@@ -256,7 +192,13 @@ Capabilities read_capabilities(const policy::Model& model, const std::filesystem
                             value_of<std::string>(config, "sbert_ce_default_activation_function", ""));
   if (!activation.empty()) capabilities.rank_activation = activation.substr(activation.rfind('.') + 1);
   capabilities.problem_type = value_of<std::string>(config, "problem_type", "");
-  if (capabilities.takes_text && !capabilities.takes_images) read_sentence_transformers(folder, capabilities);
+  if (capabilities.takes_text && !capabilities.takes_images) {
+    capabilities.sparse =
+        read_sparse_embedding(folder, capabilities.vocabulary_scores,
+                              model.task == policy::Task::Embed ? capabilities.states : "", capabilities.states_width);
+    const bool scores = !capabilities.vocabulary_scores.empty() && !capabilities.sparse.output.empty();
+    if (!scores) read_sentences(folder, capabilities);  // of a SparseEncoder modules.json says nothing about vectors
+  }
   if (capabilities.takes_images) capabilities.images = image::Processor::read(folder);
   if (!capabilities.audio.empty()) read_audio(model, folder, capabilities);
   return capabilities;
@@ -282,6 +224,8 @@ bool Capabilities::serves(const std::string& route) const {
   if (route == "/rerank" || route == "/v1/rerank")
     return (task == policy::Task::Classify && labels.size() == 1) ||
            (task == policy::Task::Embed && takes_text && audio.empty());
+  if (route == "/embed_sparse") return sparse.exists() || !sparse.refusal.empty();
+  if (route == "/score" || route == "/v1/score") return serves("/rerank");
   if (route == "/tokenize" || route == "/detokenize") return takes_text;
   if (route == "/fill-mask") return task == policy::Task::FillMask;
   if (route == "/question-answering") return task == policy::Task::QuestionAnswering;
@@ -315,6 +259,9 @@ std::vector<std::string> Capabilities::routes() const {
                             "POST /similarity",
                             "POST /rerank",
                             "POST /v1/rerank",
+                            "POST /embed_sparse",
+                            "POST /score",
+                            "POST /v1/score",
                             "POST /forward",
                             "POST /tokenize",
                             "POST /detokenize"}) {

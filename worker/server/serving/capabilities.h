@@ -11,19 +11,12 @@
 #include "worker/audio/feature_extractor.h"
 #include "worker/image/processor.h"
 #include "worker/policy/spec/model.h"
+#include "worker/server/serving/embedding.h"
+#include "worker/server/serving/sentence_transformer.h"
+#include "worker/server/serving/sparse_embedding.h"
 #include "worker/tokenizer/ctc_decoder.h"
 
 namespace pm::server {
-
-/// How the hidden states of the tokens are pooled to a vector. None: the output is a vector already.
-enum class Pooling : uint8_t { None, Mean, MeanSqrt, WeightedMean, Max, First, Last };
-
-/// The output that embeds a text or an image. Empty `output`: embedding is not supported.
-struct Embedding {
-  std::string output;  ///< output of the forward pass: last_hidden_state, pooler_output, text_embeds, ...
-  Pooling pooling = Pooling::None;
-  bool normalize = true;  ///< to length 1
-};
 
 struct Capabilities {
   std::string architecture;
@@ -37,10 +30,13 @@ struct Capabilities {
 
   Embedding text, image;
   std::string states;             ///< output with the hidden states, for other poolings
+  int64_t states_width = 0;       ///< values per token of that output
   std::string pooler;             ///< output with the pooler's vector; empty: none
   std::string embedding_refusal;  ///< why the checkpoint's own text embedding is not supported; empty: it is
-  std::string prefix;             ///< prefix of every text to embed
+  Prompts prompts;                ///< prefixes of texts to embed
   bool strip = false;             ///< trims white space around a text to embed
+  Similarity similarity = Similarity::Cosine;  ///< of two embeddings
+  SparseEmbedding sparse;
 
   std::string vocabulary_scores;    ///< output with logits over the vocabulary of every token (fill-mask)
   std::string next_sentence;        ///< output with the two logits of a pair of sentences
@@ -83,11 +79,9 @@ struct Capabilities {
 };
 
 /// Reads the capabilities from the resolved model and its folder: config.json (id2label, problem_type),
-/// preprocessor_config.json,
-/// sentence-transformers' modules.json, 1_Pooling/config.json, sentence_bert_config.json and
-/// config_sentence_transformers.json, if they exist. The default text embedding is the mean of all tokens (encoders),
-/// the last token (decoders) or the embedding output of the class (text_embeds). Throws Error{ModelUnreadable}
-/// for files that cannot be read.
+/// preprocessor_config.json, and those of sentence_transformer.h and sparse_embedding.h, if they exist. The default
+/// text embedding is the mean of all tokens (encoders), the last token (decoders) or the embedding output of the class
+/// (text_embeds). Throws Error{ModelUnreadable} for files that cannot be read.
 Capabilities read_capabilities(const policy::Model& model, const std::filesystem::path& folder);
 
 }  // namespace pm::server

@@ -18,10 +18,10 @@ constexpr size_t max_batch_images = 8;
 constexpr size_t default_image_labels = 5;  // the default top_k of transformers' image pipeline
 
 /// Follows transformers: problem_type and the number of labels decide.
-Activation default_activation(const Capabilities& can) {
-  if (can.problem_type == "regression") return Activation::None;
-  return can.problem_type == "multi_label_classification" || can.labels.size() == 1 ? Activation::Sigmoid
-                                                                                    : Activation::Softmax;
+LabelActivation default_activation(const Capabilities& can) {
+  if (can.problem_type == "regression") return LabelActivation::None;
+  return can.problem_type == "multi_label_classification" || can.labels.size() == 1 ? LabelActivation::Sigmoid
+                                                                                    : LabelActivation::Softmax;
 }
 
 /// Accepts a text, [text, pair], or {"text", "text_pair"}.
@@ -62,7 +62,8 @@ http::Response classify_texts(const ServerContext& context, const RoutedRequest&
   const bool next_sentence = can.task != policy::Task::Classify;
   const json& inputs = require_field(fields, "inputs", "a text, a pair of texts, or an array of these");
   const size_t top_k = read_top_k(fields, SIZE_MAX);
-  const Activation activation = next_sentence ? Activation::Softmax : read_activation(fields, default_activation(can));
+  const LabelActivation activation =
+      next_sentence ? LabelActivation::Softmax : read_activation(fields, default_activation(can));
   fields.refuse_others();
   const bool single = !inputs.is_array();
   const json list = single ? json::array({inputs}) : inputs;
@@ -94,7 +95,7 @@ http::Response classify_texts(const ServerContext& context, const RoutedRequest&
 }
 
 json classify_pixels(const ServerContext& context, const RoutedRequest& call, const std::vector<Array>& images,
-                     Activation activation, size_t top_k) {
+                     LabelActivation activation, size_t top_k) {
   std::vector<ForwardBatch> batches;
   for (size_t first = 0; first < images.size(); first += max_batch_images) {
     const auto end = std::min(images.size(), first + max_batch_images);
@@ -116,7 +117,7 @@ json classify_pixels(const ServerContext& context, const RoutedRequest& call, co
 http::Response classify_images(const ServerContext& context, const RoutedRequest& call, Fields& fields) {
   const json& inputs = require_field(fields, "inputs", images_allowed);
   const size_t top_k = read_top_k(fields, default_image_labels);
-  const Activation activation = read_activation(fields, default_activation(context.capabilities));
+  const LabelActivation activation = read_activation(fields, default_activation(context.capabilities));
   fields.refuse_others();
   bool single = false;
   const std::vector<Array> images = parse_images(context, inputs, "inputs", single);

@@ -2,9 +2,9 @@
 #include "worker/server/tasks/embedder.h"
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 
+#include "worker/server/embedding/pooled_vector.h"
 #include "worker/server/http/api_error.h"
 #include "worker/server/tasks/vector_math.h"
 
@@ -13,47 +13,32 @@ namespace {
 
 constexpr size_t max_batch_images = 8;
 
-/// Pools the states [tokens, width] of one sequence into one vector, as sentence-transformers defines it.
-std::vector<float> pool(std::span<const float> states, size_t tokens, size_t width, Pooling pooling) {
-  const auto row = [&](size_t t) { return states.subspan(t * width, width); };
-  if (pooling == Pooling::First || pooling == Pooling::Last) {
-    const auto one = row(pooling == Pooling::First ? 0 : tokens - 1);
-    return {one.begin(), one.end()};
-  }
-  if (pooling == Pooling::Max) {
-    std::vector<float> most(row(0).begin(), row(0).end());
-    for (size_t t = 1; t < tokens; ++t)
-      for (size_t i = 0; i < width; ++i) most[i] = std::max(most[i], row(t)[i]);
-    return most;
-  }
-  std::vector<double> sum(width);
-  double weights = 0;
-  for (size_t t = 0; t < tokens; ++t) {
-    const double weight = pooling == Pooling::WeightedMean ? static_cast<double>(t + 1) : 1;
-    weights += weight;
-    for (size_t i = 0; i < width; ++i) sum[i] += weight * row(t)[i];
-  }
-  const double by = pooling == Pooling::MeanSqrt ? std::sqrt(weights) : weights;
-  std::vector<float> mean;
-  for (double value : sum) mean.push_back(static_cast<float>(value / by));
-  return mean;
-}
-
-std::vector<float> make_vector(const Arrays& outputs, const Embedding& embedding, size_t index, size_t tokens) {
-  const auto& values = float_values(outputs, embedding.output, embedding.pooling == Pooling::None ? 2 : 3);
+/// Returns the vector of row `index` of the outputs. `tokens` is its length, 0 for an image: all of them.
+std::vector<float> make_vector(const Arrays& outputs, const Embedding& embedding, size_t index, size_t tokens,
+                               size_t prompt_tokens) {
+  const auto& values = float_values(outputs, embedding.output, embedding.poolings.empty() ? 2 : 3);
   const auto& shape = outputs.at(embedding.output).shape;
   const auto width = static_cast<size_t>(shape.back());
   std::vector<float> vector;
-  if (embedding.pooling == Pooling::None) {
+  if (embedding.poolings.empty()) {
     vector.assign(values.begin() + static_cast<ptrdiff_t>(index * width),
                   values.begin() + static_cast<ptrdiff_t>((index + 1) * width));
   } else {
     const auto length = static_cast<size_t>(shape[1]);
-    vector = pool(std::span(values).subspan(index * length * width, length * width), tokens == 0 ? length : tokens,
-                  width, embedding.pooling);
+    vector = pool(embedding.poolings, values.data() + index * length * width, tokens == 0 ? length : tokens, width,
+                  embedding.skips_prompt ? prompt_tokens : 0);
   }
+  for (const auto& module : embedding.modules) vector = apply(*module, std::move(vector));
   if (embedding.normalize) normalize(vector);
   return vector;
+}
+
+/// Returns how many tokens a prompt has at the beginning of a text, as sentence-transformers counts them: without the
+/// special token that ends a text.
+size_t count_prompt_tokens(const ServerContext& context, const std::string& prompt, const std::string& field) {
+  if (prompt.empty() || !context.capabilities.text.skips_prompt) return 0;
+  const Row row = encode_row(context, prompt, true, field);
+  return row.size() - (!row.empty() && row.back().sequence < 0 ? 1 : 0);
 }
 
 }  // namespace
@@ -90,8 +75,8 @@ EmbeddingOptions read_embedding_options(Fields& fields, const ServerContext& con
     if (!by_pooler && (found == words.end() || can.states.empty()))
       throw bad_field("pooling", json_excerpt(*pooling), allowed);
     auto& own = can.takes_text ? options.text : options.image;
-    own.output = by_pooler ? can.pooler : can.states;
-    own.pooling = by_pooler ? Pooling::None : found->second;
+    own = {by_pooler ? can.pooler : can.states, {}, own.normalize, {}, own.skips_prompt};
+    if (!by_pooler) own.poolings = {found->second};
   } else if (!can.embedding_refusal.empty()) {
     throw ApiError(400, "not_served",
                    can.embedding_refusal + "; send a \"pooling\" (cls, last, max, mean) to embed without it",
@@ -101,24 +86,61 @@ EmbeddingOptions read_embedding_options(Fields& fields, const ServerContext& con
   return options;
 }
 
-Row embedding_row(const ServerContext& context, const std::string& text, bool truncate, const std::string& field) {
-  std::string_view part = text;
-  constexpr std::string_view white_pixel = " \t\r\n\v\f";
-  if (context.capabilities.strip) {
-    part.remove_prefix(std::min(part.find_first_not_of(white_pixel), part.size()));
-    part = part.substr(0, part.find_last_not_of(white_pixel) + 1);
+schema::Properties prompt_schema(const ServerContext& context) {
+  schema::Properties made{
+      {"prompt", schema::text("Prefix of every text, in place of the checkpoint's")},
+      {"input_type", schema::one_of({"query", "document", "passage"}, "What the texts are for; chooses a prompt")}};
+  std::vector<std::string> names;
+  for (const auto& [name, text] : context.capabilities.prompts.by_name) names.push_back(name);
+  if (names.empty())
+    made.push_back({"prompt_name", {{"type", "null"}}});
+  else
+    made.push_back({"prompt_name", schema::one_of(names, "A prompt of config_sentence_transformers.json")});
+  return made;
+}
+
+std::string read_prompt(Fields& fields, const ServerContext& context) {
+  const Prompts& prompts = context.capabilities.prompts;
+  const auto prompt = fields.text("prompt"), name = fields.text("prompt_name"), use = fields.text("input_type");
+  if (prompt.has_value() + name.has_value() + use.has_value() > 1)
+    throw ApiError(400, "invalid_value", "prompt, prompt_name and input_type exclude each other; send one of them",
+                   prompt ? "prompt" : "prompt_name");
+  if (prompt) return *prompt;
+  if (use) {
+    if (*use != "query" && *use != "document" && *use != "passage")
+      throw bad_field("input_type", json_excerpt(*use), "query, document or passage");
+    return prompts.of(*use == "query" ? TextUse::Query : TextUse::Document);
   }
-  return encode_row(context, context.capabilities.prefix + std::string(part), truncate, field);
+  if (!name) return prompts.standard;
+  const auto found = prompts.by_name.find(*name);
+  if (found != prompts.by_name.end()) return found->second;
+  std::string names;
+  for (const auto& [known, text] : prompts.by_name) names += (names.empty() ? "" : ", ") + known;
+  throw bad_field("prompt_name", json_excerpt(*name), names.empty() ? "nothing: the checkpoint has no prompts" : names);
+}
+
+EmbeddableText embeddable_text(const ServerContext& context, const std::string& prompt, const std::string& text,
+                               bool truncate, const std::string& field) {
+  std::string_view part = text;
+  constexpr std::string_view white_space = " \t\r\n\v\f";
+  if (context.capabilities.strip) {
+    part.remove_prefix(std::min(part.find_first_not_of(white_space), part.size()));
+    part = part.substr(0, part.find_last_not_of(white_space) + 1);
+  }
+  return {encode_row(context, prompt + std::string(part), truncate, field),
+          count_prompt_tokens(context, prompt, field)};
 }
 
 std::vector<std::vector<float>> embed(const ServerContext& context, const RoutedRequest& call,
                                       const EmbeddingOptions& options, const std::vector<Embeddable>& items) {
   std::vector<size_t> text_at, image_at;  // indices of the items of each kind
   std::vector<Row> rows;
+  std::vector<size_t> prompt_tokens;
   std::vector<Array> images;
   for (size_t i = 0; i < items.size(); ++i) {
-    if (const auto* row = std::get_if<Row>(&items[i])) {
-      rows.push_back(*row);
+    if (const auto* text = std::get_if<EmbeddableText>(&items[i])) {
+      rows.push_back(text->tokens);
+      prompt_tokens.push_back(text->prompt_tokens);
       text_at.push_back(i);
     } else {
       images.push_back(std::get<Array>(items[i]));
@@ -144,10 +166,10 @@ std::vector<std::vector<float>> embed(const ServerContext& context, const Routed
   std::vector<std::vector<float>> vectors(items.size());
   for (size_t b = 0; b + 1 < starts.size(); ++b)
     for (size_t r = starts[b]; r < starts[b + 1]; ++r)
-      vectors[text_at[r]] = make_vector(outputs[b], options.text, r - starts[b], rows[r].size());
+      vectors[text_at[r]] = make_vector(outputs[b], options.text, r - starts[b], rows[r].size(), prompt_tokens[r]);
   for (size_t i = 0; i < images.size(); ++i)
     vectors[image_at[i]] =
-        make_vector(outputs[text_batches + i / max_batch_images], options.image, i % max_batch_images, 0);
+        make_vector(outputs[text_batches + i / max_batch_images], options.image, i % max_batch_images, 0, 0);
   return vectors;
 }
 

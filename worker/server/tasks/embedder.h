@@ -10,8 +10,13 @@
 
 namespace pm::server {
 
-/// One input: a row of tokens, or the pixel_values of one image.
-using Embeddable = std::variant<Row, Array>;
+/// The tokens of a text, of which the first `prompt_tokens` belong to its prompt.
+struct EmbeddableText {
+  Row tokens;
+  size_t prompt_tokens = 0;
+};
+/// One input: a text, or the pixel_values of one image.
+using Embeddable = std::variant<EmbeddableText, Array>;
 
 /// The model's own way to embed, adjusted by a request's "pooling" (mean, cls, last, max, pooler) and "normalize".
 struct EmbeddingOptions {
@@ -19,13 +24,18 @@ struct EmbeddingOptions {
 };
 /// Reads "pooling" and "normalize". Throws ApiError 400 for a pooling that this model does not support.
 EmbeddingOptions read_embedding_options(Fields&, const ServerContext&);
+/// Reads "prompt", "prompt_name" and "input_type" and returns the prefix of the request's texts. Throws ApiError 400
+/// for a name that the checkpoint does not have, or for two of the fields.
+std::string read_prompt(Fields&, const ServerContext&);
 
-/// Returns the schemas of both fields with the values that this model supports.
+/// Returns the schemas of the fields that these functions read, with the values that this model supports.
 schema::Properties embedding_schema(const ServerContext&);
+schema::Properties prompt_schema(const ServerContext&);
 
-/// Encodes a text as sentence-transformers does: white space is stripped and the prompt is prepended when the
-/// checkpoint demands it.
-Row embedding_row(const ServerContext&, const std::string& text, bool truncate, const std::string& field);
+/// Encodes a text as sentence-transformers does: white space is stripped where the checkpoint demands it, and `prompt`
+/// is prepended.
+EmbeddableText embeddable_text(const ServerContext&, const std::string& prompt, const std::string& text, bool truncate,
+                               const std::string& field);
 
 /// Returns one vector per item, in order. Throws ApiError 400 for an item of a kind that the model does not embed.
 std::vector<std::vector<float>> embed(const ServerContext&, const RoutedRequest&, const EmbeddingOptions&,

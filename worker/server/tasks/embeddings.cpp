@@ -29,7 +29,8 @@ std::vector<int32_t> parse_token_ids(const json& array, const std::string& field
   return ids;
 }
 
-Embeddable parse_item(const ServerContext& context, const json& value, bool truncate, const std::string& field) {
+Embeddable parse_item(const ServerContext& context, const json& value, const std::string& prompt, bool truncate,
+                      const std::string& field) {
   if (value.is_object()) {
     Fields fields(value, field);
     const json *text = fields.find("text"), *image = fields.find("image");
@@ -37,17 +38,19 @@ Embeddable parse_item(const ServerContext& context, const json& value, bool trun
     if (!text == !image) throw bad_field(field, json_excerpt(value), "{\"text\": ...} or {\"image\": base64}");
     if (image) return decode_image(context, *image, field + ".image");
     if (text->is_object()) throw bad_field(field + ".text", json_excerpt(*text), "a text or token ids");
-    return parse_item(context, *text, truncate, field + ".text");
+    return parse_item(context, *text, prompt, truncate, field + ".text");
   }
   if (!context.capabilities.takes_text) refuse_text_input(context, field);
-  if (value.is_array() && !value.empty()) return encode_row(context, parse_token_ids(value, field), truncate, field);
+  if (value.is_array() && !value.empty())
+    return EmbeddableText{encode_row(context, parse_token_ids(value, field), truncate, field)};
   if (!value.is_string()) throw bad_field(field, json_excerpt(value), allowed_inputs);
-  return embedding_row(context, parse_text(value, field), truncate, field);
+  return embeddable_text(context, prompt, parse_text(value, field), truncate, field);
 }
 
-std::vector<Embeddable> parse_items(const ServerContext& context, const json& value, bool truncate) {
+std::vector<Embeddable> parse_items(const ServerContext& context, const json& value, const std::string& prompt,
+                                    bool truncate) {
   const bool one = !value.is_array() || (!value.empty() && value.front().is_number());
-  if (one) return {parse_item(context, value, truncate, "input")};
+  if (one) return {parse_item(context, value, prompt, truncate, "input")};
   if (value.empty()) throw bad_field("input", json_excerpt(value), allowed_inputs);
   if (value.size() > max_inputs)
     throw ApiError(413, "too_many_inputs",
@@ -62,7 +65,7 @@ std::vector<Embeddable> parse_items(const ServerContext& context, const json& va
       throw ApiError(413, "too_many_inputs",
                      "input has more than " + std::to_string(max_images) + " images, the maximum in one request",
                      "input");
-    items.push_back(parse_item(context, item, truncate, field));
+    items.push_back(parse_item(context, item, prompt, truncate, field));
   }
   return items;
 }
@@ -110,6 +113,7 @@ Operation describe_embeddings(const ServerContext& context) {
       {"encoding_format", schema::one_of({"float", "base64"}, "Encoding of the vectors; default float")},
       {"dimensions", schema::integer(1, max_dimensions, "Return this many leading values, normalized again")}};
   for (auto& property : embedding_schema(context)) own.push_back(std::move(property));
+  for (auto& property : prompt_schema(context)) own.push_back(std::move(property));
   return task_operation(context, "Embeddings, compatible with OpenAI's API", std::move(own),
                         schema::object({{"object", schema::constant("list"), true},
                                         {"model", schema::text(), true},
@@ -129,20 +133,21 @@ http::Response create_embeddings(const ServerContext& context, const RoutedReque
     throw bad_field("encoding_format", json_excerpt(format), "float or base64");
   const auto dimensions = fields.integer("dimensions", 1, max_dimensions);
   const auto options = read_embedding_options(fields, context);
+  const auto prompt = read_prompt(fields, context);
   fields.refuse_others();
 
-  const auto items = parse_items(context, input, truncate);
+  const auto items = parse_items(context, input, prompt, truncate);
   auto vectors = embed(context, call, options, items);
   size_t tokens = 0;
   for (const auto& item : items)
-    if (const auto* row = std::get_if<Row>(&item)) tokens += row->size();
+    if (const auto* text = std::get_if<EmbeddableText>(&item)) tokens += text->tokens.size();
 
   http::Response response;
   std::string& body = response.body;
   body = R"({"object":"list","model":)" +
          json(context.names.first()).dump(-1, ' ', false, json::error_handler_t::replace) + R"(,"data":[)";
   for (size_t i = 0; i < vectors.size(); ++i) {
-    const bool text = std::holds_alternative<Row>(items[i]);
+    const bool text = std::holds_alternative<EmbeddableText>(items[i]);
     if (dimensions)
       truncate_dimensions(vectors[i], *dimensions, text ? options.text.normalize : options.image.normalize);
     body += (i > 0 ? R"(,{"object":"embedding","index":)" : R"({"object":"embedding","index":)") + std::to_string(i) +

@@ -8,19 +8,19 @@ namespace pm::server {
 
 using nlohmann::json;
 
-Activation read_activation(Fields& fields, Activation absent) {
+LabelActivation read_activation(Fields& fields, LabelActivation absent) {
   const auto word = fields.text("function_to_apply");
   if (!word) return absent;
-  if (*word == "none") return Activation::None;
-  if (*word == "sigmoid") return Activation::Sigmoid;
-  if (*word == "softmax") return Activation::Softmax;
+  if (*word == "none") return LabelActivation::None;
+  if (*word == "sigmoid") return LabelActivation::Sigmoid;
+  if (*word == "softmax") return LabelActivation::Softmax;
   throw bad_field("function_to_apply", json_excerpt(*word), "none, sigmoid or softmax");
 }
 
-std::vector<double> apply_activation(std::span<const float> logits, Activation activation) {
-  if (activation == Activation::Softmax) return softmax(logits);
+std::vector<double> apply_activation(std::span<const float> logits, LabelActivation activation) {
+  if (activation == LabelActivation::Softmax) return softmax(logits);
   std::vector<double> scores(logits.begin(), logits.end());
-  if (activation == Activation::Sigmoid)
+  if (activation == LabelActivation::Sigmoid)
     for (double& score : scores) score = sigmoid(score);
   return scores;
 }

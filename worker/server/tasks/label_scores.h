@@ -10,11 +10,11 @@
 
 namespace pm::server {
 
-enum class Activation { None, Sigmoid, Softmax };
+enum class LabelActivation { None, Sigmoid, Softmax };
 
 /// Reads function_to_apply.
-Activation read_activation(Fields&, Activation absent);
-std::vector<double> apply_activation(std::span<const float> logits, Activation);
+LabelActivation read_activation(Fields&, LabelActivation absent);
+std::vector<double> apply_activation(std::span<const float> logits, LabelActivation);
 
 /// Reads top_k.
 size_t read_top_k(Fields&, size_t absent);

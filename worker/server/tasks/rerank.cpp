@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/server/tasks/rerank.h"
 
+#include "worker/server/embedding/pair_scores.h"
 #include "worker/server/http/api_error.h"
-#include "worker/server/tasks/embedder.h"
+#include "worker/server/tasks/task_request.h"
 #include "worker/server/tasks/vector_math.h"
 
 namespace pm::server {
@@ -11,15 +12,10 @@ namespace {
 using nlohmann::json;
 
 struct RerankRequest {
-  std::string query;
-  std::vector<std::string> documents;
+  NamedText query;
+  std::vector<NamedText> documents;
   size_t top_n = SIZE_MAX;
   bool with_documents = false, truncate = false;
-};
-
-struct Ranking {
-  std::vector<double> scores;
-  size_t tokens = 0;
 };
 
 std::string parse_document(const json& value, const std::string& field) {
@@ -36,7 +32,7 @@ RerankRequest parse_request(const json& object, const ServerContext& context) {
   Fields fields(object);
   RerankRequest request;
   request.truncate = read_common_fields(fields, context);
-  request.query = parse_text(require_field(fields, "query", "a text"), "query");
+  request.query = {parse_text(require_field(fields, "query", "a text"), "query"), "query"};
   const json& documents = require_field(fields, "documents", allowed);
   request.top_n = static_cast<size_t>(fields.integer("top_n", 1, INT32_MAX).value_or(INT32_MAX));
   request.with_documents = fields.boolean("return_documents").value_or(false);
@@ -47,42 +43,11 @@ RerankRequest parse_request(const json& object, const ServerContext& context) {
                    "documents has " + std::to_string(documents.size()) + " items; at most " +
                        std::to_string(max_inputs) + " in one request",
                    "documents");
-  for (const json& one : documents)
-    request.documents.push_back(parse_document(one, "documents[" + std::to_string(request.documents.size()) + "]"));
-  return request;
-}
-
-std::string document_field(size_t document) { return "documents[" + std::to_string(document) + "]"; }
-
-/// Scores each pair of query and document with the cross-encoder.
-Ranking score_pairs(const ServerContext& context, const RoutedRequest& call, const RerankRequest& request) {
-  std::vector<Row> rows;
-  Ranking ranking;
-  for (const auto& document : request.documents) {
-    rows.push_back(encode_row(context, request.query, document, request.truncate, document_field(rows.size())));
-    ranking.tokens += rows.back().size();
+  for (const json& one : documents) {
+    const std::string field = "documents[" + std::to_string(request.documents.size()) + "]";
+    request.documents.push_back({parse_document(one, field), field});
   }
-  const auto starts = split_into_batches(rows, context.max_batch_tokens);
-  std::vector<ForwardBatch> batches;
-  for (size_t b = 0; b + 1 < starts.size(); ++b)
-    batches.push_back({pad_rows(context, std::span(rows).subspan(starts[b], starts[b + 1] - starts[b])), {"logits"}});
-  const bool raw = context.capabilities.rank_activation == "Identity";
-  for (const Arrays& outputs : run_forward_batches(context, call, std::move(batches)))
-    for (float logit : float_values(outputs, "logits", 2)) ranking.scores.push_back(raw ? logit : sigmoid(logit));
-  return ranking;
-}
-
-Ranking score_by_cosine(const ServerContext& context, const RoutedRequest& call, const RerankRequest& request) {
-  const json none = json::object();
-  Fields fields(none);
-  std::vector<Embeddable> items{embedding_row(context, request.query, request.truncate, "query")};
-  for (const auto& document : request.documents)
-    items.push_back(embedding_row(context, document, request.truncate, document_field(items.size() - 1)));
-  Ranking ranking;
-  for (const auto& item : items) ranking.tokens += std::get<Row>(item).size();
-  const auto vectors = embed(context, call, read_embedding_options(fields, context), items);
-  for (size_t i = 1; i < vectors.size(); ++i) ranking.scores.push_back(cosine(vectors[0], vectors[i]));
-  return ranking;
+  return request;
 }
 
 }  // namespace
@@ -111,19 +76,12 @@ Operation describe_rerank(const ServerContext& context) {
 http::Response rerank(const ServerContext& context, const RoutedRequest& call) {
   const auto admitted = context.admit();
   const json object = parse_route_body(context, call);
-  const Capabilities& can = context.capabilities;
-  const bool pairs = can.task == policy::Task::Classify;
-  if (pairs && can.rank_activation != "Sigmoid" && can.rank_activation != "Identity")
-    throw ApiError(
-        400, "not_served",
-        "config.json names the activation " + can.rank_activation +
-            ", which is not supported; supported are Sigmoid and Identity. POST /classify serves this model");
   const RerankRequest request = parse_request(object, context);
-  const Ranking ranking = pairs ? score_pairs(context, call, request) : score_by_cosine(context, call, request);
+  const PairScores ranking = score_pairs(context, call, {request.query}, request.documents, request.truncate);
   json results = json::array();
   for (size_t i : top_indices(ranking.scores, request.top_n)) {
     json result = {{"index", i}, {"relevance_score", ranking.scores[i]}};
-    if (request.with_documents) result["document"] = {{"text", request.documents[i]}};
+    if (request.with_documents) result["document"] = {{"text", request.documents[i].text}};
     results.push_back(std::move(result));
   }
   return json_response({{"id", "rerank-" + call.request.id},

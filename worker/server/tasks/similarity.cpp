@@ -76,6 +76,7 @@ http::Response compare_texts(const ServerContext& context, const RoutedRequest& 
   for (const char* name : {"source", "source_sentence", "sentences"})
     if (const json* value = fields.find(name)) flat[name] = *value;
   const auto options = read_embedding_options(fields, context);
+  const auto prompt = read_prompt(fields, context);
   fields.refuse_others();
   Fields inner(flat);
   const json& source = require_either(inner, "source", "source_sentence", allowed);
@@ -83,12 +84,14 @@ http::Response compare_texts(const ServerContext& context, const RoutedRequest& 
   inner.refuse_others();
 
   bool single = false;
-  std::vector<Embeddable> items{embedding_row(context, parse_text(source, "source"), truncate, "source")};
+  std::vector<Embeddable> items{embeddable_text(context, prompt, parse_text(source, "source"), truncate, "source")};
   for (const auto& text : parse_texts(sentences, "sentences", single))
-    items.push_back(embedding_row(context, text, truncate, "sentences[" + std::to_string(items.size() - 1) + "]"));
+    items.push_back(
+        embeddable_text(context, prompt, text, truncate, "sentences[" + std::to_string(items.size() - 1) + "]"));
   const auto vectors = embed(context, call, options, items);
   json scores = json::array();
-  for (size_t i = 1; i < vectors.size(); ++i) scores.push_back(cosine(vectors[0], vectors[i]));
+  for (size_t i = 1; i < vectors.size(); ++i)
+    scores.push_back(similarity_of(context.capabilities.similarity, vectors[0], vectors[i]));
   return json_response(scores);
 }
 
@@ -103,6 +106,7 @@ Operation describe_similarity(const ServerContext& context) {
                          {"inputs", schema::object({{"source", text}, {"source_sentence", text}, {"sentences", texts}},
                                                    "Both fields, as Hugging Face's clients nest them")}};
   for (auto& property : embedding_schema(context)) own.push_back(std::move(property));
+  for (auto& property : prompt_schema(context)) own.push_back(std::move(property));
   const json cosines = schema::list(schema::or_null(schema::real()), 0, 0, "One cosine per sentence");
   const std::vector<std::vector<std::string>> flat{
       {"source", "sentences"}, {"source_sentence", "sentences"}, {"inputs"}};

@@ -37,6 +37,18 @@ double cosine(std::span<const float> a, std::span<const float> b) {
   return aa == 0 || bb == 0 ? 0 : ab / std::sqrt(aa * bb);
 }
 
+double similarity_of(Similarity how, std::span<const float> a, std::span<const float> b) {
+  if (how == Similarity::Cosine) return cosine(a, b);
+  double dot = 0, squares = 0, distances = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    const double difference = static_cast<double>(a[i]) - b[i];
+    dot += static_cast<double>(a[i]) * b[i];
+    squares += difference * difference;
+    distances += std::abs(difference);
+  }
+  return how == Similarity::Dot ? dot : how == Similarity::Euclidean ? -std::sqrt(squares) : -distances;
+}
+
 std::vector<size_t> top_indices(std::span<const double> scores, size_t n) {
   std::vector<size_t> order(scores.size());
   std::iota(order.begin(), order.end(), size_t{0});

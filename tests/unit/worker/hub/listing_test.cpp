@@ -103,7 +103,7 @@ TEST(Selection, AnIndexNamesFilesOfTheRepository) {
   }
 }
 
-TEST(Selection, TakesSmallFilesOfTheRootAndPoolingOfSentenceTransformers) {
+TEST(Selection, TakesSmallFilesOfTheRootAndModulesOfSentenceTransformers) {
   const std::vector<std::string> all{"config.json",
                                      "merges.txt",
                                      "spiece.model",
@@ -111,6 +111,8 @@ TEST(Selection, TakesSmallFilesOfTheRootAndPoolingOfSentenceTransformers) {
                                      "vocab.pkl",
                                      "prophetnet.tokenizer",
                                      "training_state.pkl",
+                                     "sparse_linear.pt",
+                                     "model.pt",
                                      "chat_template.jinja",
                                      "README.md",
                                      "model.safetensors.index.json",
@@ -120,10 +122,16 @@ TEST(Selection, TakesSmallFilesOfTheRootAndPoolingOfSentenceTransformers) {
                                      "additional_chat_templates/a.jinja"};
   EXPECT_THAT(paths(small_files(listing(all))),
               UnorderedElementsAre("config.json", "merges.txt", "spiece.model", "source.spm", "chat_template.jinja",
-                                   "vocab.pkl", "prophetnet.tokenizer", "additional_chat_templates/a.jinja"));
+                                   "vocab.pkl", "prophetnet.tokenizer", "sparse_linear.pt",
+                                   "additional_chat_templates/a.jinja"));
   std::vector<std::string> more = all;
-  more.push_back("modules.json");
-  EXPECT_THAT(paths(small_files(listing(more))), testing::Contains("1_Pooling/config.json"));
+  more.insert(more.end(), {"modules.json", "2_Dense/model.safetensors", "2_Dense/pytorch_model.bin",
+                           "3_Dense/pytorch_model.bin", "onnx/model.safetensors"});
+  const auto found = paths(small_files(listing(more)));
+  EXPECT_THAT(found, testing::IsSupersetOf(
+                         {"1_Pooling/config.json", "2_Dense/model.safetensors", "3_Dense/pytorch_model.bin"}));
+  EXPECT_THAT(found, testing::Not(testing::Contains("2_Dense/pytorch_model.bin")));
+  EXPECT_THAT(found, testing::Not(testing::Contains("onnx/model.safetensors")));
 }
 
 TEST(Digests, AreGitsAndSha256s) {

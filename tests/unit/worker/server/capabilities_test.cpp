@@ -62,11 +62,12 @@ struct AbilitiesOf : testing::Test {
 TEST_F(AbilitiesOf, EncodersEmbedByTheMeanAndDecodersByTheLastToken) {
   const auto encoder = of(model("embed", "encoder", {stack("encoder", true, "first")}));
   EXPECT_EQ(encoder.text.output, "last_hidden_state");
-  EXPECT_EQ(encoder.text.pooling, Pooling::Mean);
+  EXPECT_THAT(encoder.text.poolings, testing::ElementsAre(Pooling::Mean));
   EXPECT_EQ(encoder.pooler, "pooler_output");
   EXPECT_EQ(encoder.positions, 32);
   EXPECT_TRUE(encoder.image.output.empty());
-  EXPECT_EQ(of(model("generate", "decoder", {stack("decoder", true)})).text.pooling, Pooling::Last);
+  EXPECT_THAT(of(model("generate", "decoder", {stack("decoder", true)})).text.poolings,
+              testing::ElementsAre(Pooling::Last));
   auto decoder = stack("decoder", true);
   for (auto& layer : decoder.layers) layer.cross.emplace();
   EXPECT_EQ(of(model("embed", "encoder-decoder", {stack("encoder", true), decoder})).text.output,
@@ -79,17 +80,18 @@ TEST_F(AbilitiesOf, TowersEmbedByTheirProjectionsAndImagesByTheirPooler) {
             {head("text", "text", "pooler", {"text_embeds"}), head("vision", "vision", "pooler", {"image_embeds"})}));
   EXPECT_EQ(both.text.output, "text_embeds");
   EXPECT_EQ(both.image.output, "image_embeds");
-  EXPECT_EQ(both.text.pooling, Pooling::None);
+  EXPECT_TRUE(both.text.poolings.empty());
   EXPECT_EQ(both.states, "text_model_output.last_hidden_state");
   const auto text = of(model("embed", "encoder", {stack("text", true, "eot")}));
   EXPECT_EQ(text.text.output, "pooler_output");
-  EXPECT_EQ(text.text.pooling, Pooling::None);
+  EXPECT_TRUE(text.text.poolings.empty());
   const auto vision = of(model("embed", "vision", {stack("vision", false, "first")}));
   EXPECT_EQ(vision.image.output, "pooler_output");
   EXPECT_FALSE(vision.takes_text);
   EXPECT_EQ(vision.image_tokens, 32);
   EXPECT_FALSE(vision.serves("/similarity"));
-  EXPECT_EQ(of(model("embed", "vision", {stack("vision", false)})).image.pooling, Pooling::First);
+  EXPECT_THAT(of(model("embed", "vision", {stack("vision", false)})).image.poolings,
+              testing::ElementsAre(Pooling::First));
 }
 
 TEST_F(AbilitiesOf, ListenersTakeAudioAndNoText) {
@@ -145,7 +147,7 @@ TEST_F(AbilitiesOf, APoolerWithoutActivationEmbedsAndKeepsItsLength) {
   encoder.output.pooler->activation.reset();  // DPR
   const auto can = of(model("embed", "encoder", {encoder}));
   EXPECT_EQ(can.text.output, "pooler_output");
-  EXPECT_EQ(can.text.pooling, Pooling::None);
+  EXPECT_TRUE(can.text.poolings.empty());
   EXPECT_FALSE(can.text.normalize);
 }
 
@@ -168,19 +170,17 @@ TEST_F(AbilitiesOf, SentenceTransformersDecideWhereTheirFilesAre) {
   write("config_sentence_transformers.json", R"({"prompts": {"query": "ask: "}, "default_prompt_name": "query"})");
   const auto encoder = model("embed", "encoder", {stack("encoder", true)});
   auto can = of(encoder);
-  EXPECT_EQ(can.text.pooling, Pooling::First);
+  EXPECT_THAT(can.text.poolings, testing::ElementsAre(Pooling::First));
   EXPECT_FALSE(can.text.normalize);
   EXPECT_EQ(can.positions, 20);
-  EXPECT_EQ(can.prefix, "ask: ");
+  EXPECT_EQ(can.prompts.standard, "ask: ");
   EXPECT_TRUE(can.strip);
   modules(R"(, {"path": "2_Normalize", "type": "sentence_transformers.models.Normalize"})");
   EXPECT_TRUE(of(encoder).text.normalize);
   write("1_Pooling/config.json", R"({"pooling_mode": "weightedmean"})");
-  EXPECT_EQ(of(encoder).text.pooling, Pooling::WeightedMean);
+  EXPECT_THAT(of(encoder).text.poolings, testing::ElementsAre(Pooling::WeightedMean));
   write("1_Pooling/config.json", R"({"pooling_mode_cls_token": true, "pooling_mode_mean_tokens": true})");
-  EXPECT_THAT(of(encoder).embedding_refusal, testing::HasSubstr("several"));
-  modules(R"(, {"path": "2_Dense", "type": "sentence_transformers.models.Dense"})");
-  EXPECT_THAT(of(encoder).embedding_refusal, testing::HasSubstr("Dense"));
+  EXPECT_THAT(of(encoder).text.poolings, testing::ElementsAre(Pooling::First, Pooling::Mean));
   write("modules.json", "{");
   EXPECT_THROW(of(encoder), Error);
 }

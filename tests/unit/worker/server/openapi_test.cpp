@@ -66,7 +66,7 @@ std::vector<Kind> kinds() {
   all[4].can.task = policy::Task::FillMask;
   all[4].can.vocabulary_scores = "prediction_logits";
   all[5].can.next_sentence = "logits";
-  all[6].can.text = {"last_hidden_state", server::Pooling::Last};
+  all[6].can.text = {"last_hidden_state", {server::Pooling::Last}};
   all[6].can.states = "last_hidden_state";
   all.push_back({"embed", embedding_capabilities()});
   all.push_back({"cross-encoder", capabilities_of("classify")});

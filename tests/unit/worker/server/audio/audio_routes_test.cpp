@@ -163,7 +163,7 @@ TEST(Audio, ClassesAreThoseOfTheModel) {
 
 TEST(Audio, AnEmbeddingIsAVectorOrTheMeanOfTheFrames) {
   auto can = hearing("embed");
-  can.audio_embedding = {"last_hidden_state", server::Pooling::Mean};
+  can.audio_embedding = {"last_hidden_state", {server::Pooling::Mean}};
   TaskTestServer frames(can);
   frames.engine.answer_forward(
       [](const auto&) { return Arrays{{"last_hidden_state", floats({1, 2, 2}, {1, 2, 5, 6})}}; });

@@ -95,7 +95,7 @@ server::Capabilities capabilities_of(const std::string& task) {
 
 server::Capabilities embedding_capabilities() {
   auto can = capabilities_of("embed");
-  can.text = {"last_hidden_state", server::Pooling::Mean};
+  can.text = {"last_hidden_state", {server::Pooling::Mean}};
   can.states = "last_hidden_state";
   can.pooler = "pooler_output";
   return can;

@@ -150,22 +150,45 @@ TEST_F(Embeddings, SimilarityIsTheCosineInBothRequestForms) {
 
 TEST(EmbeddingModel, UnsupportedModulesAreRefusedUnlessAPoolingIsNamed) {
   auto can = embedding_capabilities();
-  can.embedding_refusal = "modules.json has the module Dense, which is not served";
+  can.embedding_refusal = "modules.json has the module LSTM, which is not supported";
   TaskTestServer tasked(can);
   tasked.engine.answer_forward(states);
-  EXPECT_THAT(message_of(error_of(tasked.post("/v1/embeddings", {{"input", "a"}}), 400)), HasSubstr("Dense"));
+  EXPECT_THAT(message_of(error_of(tasked.post("/v1/embeddings", {{"input", "a"}}), 400)), HasSubstr("LSTM"));
   tasked.ask("/v1/embeddings", {{"input", "a"}, {"pooling", "mean"}});
 }
 
 TEST(EmbeddingModel, ThePromptIsPrependedToStrippedTexts) {
   auto can = embedding_capabilities();
-  can.prefix = "the ";
+  can.prompts.standard = "the ";
   can.strip = true;
   TaskTestServer tasked(can);
   tasked.engine.answer_forward(states);
   tasked.ask("/v1/embeddings", {{"input", "  dog\n"}});
   EXPECT_EQ(ids_of(tasked.engine.forward_requests()[0]),
             (std::vector<int64_t>{class_id, the_id, dog_id, separator_id}));
+}
+
+TEST(EmbeddingModel, ARequestChoosesAPromptByNameByUseOrAsText) {
+  auto can = embedding_capabilities();
+  can.prompts = {{{"query", "cat "}, {"passage", "sat "}}, ""};
+  TaskTestServer tasked(can);
+  tasked.engine.answer_forward(states);
+  const auto first_id = [&](const char* field, const char* value) {
+    tasked.ask("/v1/embeddings", {{"input", "dog"}, {field, value}});
+    return ids_of(tasked.engine.forward_requests().back())[1];
+  };
+  EXPECT_EQ(first_id("prompt_name", "passage"), sat_id);
+  EXPECT_EQ(first_id("input_type", "query"), cat_id);
+  EXPECT_EQ(first_id("input_type", "document"), sat_id);
+  EXPECT_EQ(first_id("prompt", "the "), the_id);
+  EXPECT_EQ(first_id("user", "me"), dog_id);
+  const auto message = [&](json body) {
+    body["input"] = "dog";
+    return message_of(error_of(tasked.post("/v1/embeddings", body), 400));
+  };
+  EXPECT_THAT(message({{"prompt_name", "other"}}), AllOf(HasSubstr("other"), HasSubstr("passage, query")));
+  EXPECT_THAT(message({{"input_type", "other"}}), AllOf(HasSubstr("other"), HasSubstr("document")));
+  EXPECT_THAT(message({{"prompt", "a"}, {"input_type", "query"}}), HasSubstr("exclude each other"));
 }
 
 TEST(EmbeddingModel, WithoutATokenizerOnlyTokenIdsAreAccepted) {

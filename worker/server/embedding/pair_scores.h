@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// Scores pairs of texts with the model: by a cross-encoder, or by the similarity of their embeddings.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "worker/server/http/openapi_schema.h"
+#include "worker/server/serving/server_context.h"
+
+namespace pm::server {
+
+/// A text and its field in messages.
+struct NamedText {
+  std::string text, field;
+};
+
+struct PairScores {
+  std::vector<double> scores;  ///< one per pair
+  size_t tokens = 0;           ///< of all inputs of the model
+};
+
+/// Scores each pair of the query queries[i], or queries[0] where there is one, and documents[i]. A cross-encoder gives
+/// the sigmoid of its logit, or the logit, as config.json says. Other models give the similarity of two embeddings,
+/// which have the checkpoint's prompts of queries and documents. Throws ApiError, 400 for a model whose activation is
+/// not supported.
+PairScores score_pairs(const ServerContext&, const RoutedRequest&, const std::vector<NamedText>& queries,
+                       const std::vector<NamedText>& documents, bool truncate);
+
+}  // namespace pm::server
