@@ -55,7 +55,7 @@ def manifest(i: int) -> dict:
 
 
 class Instructions:
-    """Counts the instructions of a program that runs under valgrind's callgrind, from one call of `taken` to the next."""
+    """Counts the instructions of a program under valgrind's callgrind, from one call of `taken` to the next."""
 
     def __init__(self, folder: Path) -> None:
         self.file, self.dumps = folder / "callgrind.out", 0

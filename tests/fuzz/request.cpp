@@ -11,6 +11,11 @@
 #include "worker/server/audio/audio_classification.h"
 #include "worker/server/audio/audio_embedding.h"
 #include "worker/server/audio/transcription.h"
+#include "worker/server/embedding/embeddings.h"
+#include "worker/server/embedding/rerank.h"
+#include "worker/server/embedding/score.h"
+#include "worker/server/embedding/similarity.h"
+#include "worker/server/embedding/sparse_embeddings.h"
 #include "worker/server/generation/chat.h"
 #include "worker/server/generation/completions.h"
 #include "worker/server/generation/generate.h"
@@ -19,12 +24,9 @@
 #include "worker/server/images/detect.h"
 #include "worker/server/images/segment_images.h"
 #include "worker/server/tasks/classify.h"
-#include "worker/server/tasks/embeddings.h"
 #include "worker/server/tasks/fill_mask.h"
 #include "worker/server/tasks/forward_tensors.h"
 #include "worker/server/tasks/question_answering.h"
-#include "worker/server/tasks/rerank.h"
-#include "worker/server/tasks/similarity.h"
 #include "worker/server/tasks/tokenize.h"
 #include "worker/server/wire/messages.h"
 #include "worker/server/wire/response_store.h"
@@ -143,7 +145,7 @@ Capabilities hearing(size_t kind) {
   can.audio_stride = audio_stride;
   can.scores = can.hidden_states = can.attentions = 4;
   can.extractor = audio::FeatureExtractor{.rate = audio_rate};
-  if (can.task == policy::Task::Embed) can.audio_embedding = {"last_hidden_state", Pooling::Mean};
+  if (can.task == policy::Task::Embed) can.audio_embedding = {"last_hidden_state", {Pooling::Mean}};
   if (can.task == policy::Task::Forward) can.audio_embedding = {"embeddings"};
   static const auto decoder = letters();
   can.ctc = decoder;
@@ -179,8 +181,11 @@ Capabilities model_of(size_t kind) {
   can.vocabulary_scores = "prediction_logits";
   can.states = "last_hidden_state";
   can.pooler = "pooler_output";
-  can.text = {"last_hidden_state", Pooling::Mean};
+  can.text = {"last_hidden_state", {Pooling::Mean}};
   if (can.task == policy::Task::NextSentence) can.next_sentence = "logits";
+  can.prompts = {{{"query", "find "}}, ""};
+  if (can.task == Task::FillMask) can.sparse = {can.vocabulary_scores, SpladePooling{}, {}, {}};
+  if (can.task == Task::Embed) can.sparse = {can.states, {}, TokenWeights{std::vector<float>(label_names, 1), 1}, {}};
   if (can.task == policy::Task::Embed) {
     can.entities = "entity_ids";
     can.mentions = "entity_position_ids";
@@ -214,7 +219,9 @@ const Route route_table[] = {{"/v1/completions", create_completion},
                              {"/v1/messages", create_message},
                              {"/v1/messages/count_tokens", count_message_tokens},
                              {"/v1/responses", create_response},
-                             {"/v1/responses/input_tokens", count_response_tokens}};
+                             {"/v1/responses/input_tokens", count_response_tokens},
+                             {"/score", score},
+                             {"/embed_sparse", embed_sparse}};
 
 class Collected final : public http::Stream {
  public:

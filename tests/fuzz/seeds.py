@@ -437,6 +437,13 @@ def requests():
         for kind in kinds:
             yield from (bytes([kind, route]) + json.dumps(body).encode() for body in bodies[route])
     yield from wire_forms()
+    for pair in ({"queries": text, "documents": ["b", "c"]}, {"text_1": ["a", "b"], "text_2": ["b", "c"]}):
+        yield from (bytes([kind, 22]) + json.dumps(pair).encode() for kind in (9, 6))
+    yield from (bytes([kind, 23]) + json.dumps({"inputs": ["a b", text]}).encode() for kind in (5, 6))
+    yield from (
+        bytes([6, 3]) + json.dumps({"input": text, **prompt}).encode()
+        for prompt in ({"prompt": "a "}, {"prompt_name": "query"}, {"input_type": "document"})
+    )
     yield bytes([0, 12]) + b"once%20upon"
     yield bytes([0, 128 | 12]) + b"max_tokens=3"
     for kind in range(4):

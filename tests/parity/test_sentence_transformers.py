@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Folders that sentence-transformers saves, served by two ranks: vectors, similarities and scores are those of the package."""
+"""Folders that sentence-transformers saves, served by two ranks, answer as the package does."""
 
 import json
 
@@ -142,7 +142,7 @@ def test_sparse_embeddings_of_splade(tmp_path, pooling, activation):
 
 
 def test_sparse_embeddings_of_a_head_beside_the_model(tmp_path):
-    """As in the folder of BGE-M3: relu(w state + b) of each token, the greatest of equal tokens, none of special ones."""
+    """As of BGE-M3: relu(w state + b) of each token, the greatest of equal tokens, none of special ones."""
     tokenizer, texts = word_pieces(), [*TEXTS, "the the cat the"]
     model = build(tmp_path / "m3", "BertModel", bert(), tokenizer)
     torch.manual_seed(3)

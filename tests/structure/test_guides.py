@@ -76,6 +76,7 @@ EXCEPTIONS = {
         "worker/engine/sampling/sampler.h": "a comment lists the parameters that one function applies",
     },
     "HTTP route": {
+        "tests/parity/test_sentence_transformers.py": "folders whose prompts and similarities the route uses",
         "policies/*": "policies whose classes have the task",
         "docs/reference/families.md": "made from the policies",
     },
@@ -90,7 +91,11 @@ EXCEPTIONS = {
         "worker/comm/membership/device_communicator.*": "what throws it",
         "tests/unit/worker/comm/nccl/failure_test.cpp": "the test of what throws it",
     },
-    "checkpoint format": {"tests/parity/test_tokenizers.py": "pytorch_model.bin as a file that is no tokenizer's"},
+    "checkpoint format": {
+        "tests/parity/test_tokenizers.py": "pytorch_model.bin as a file that is no tokenizer's",
+        "worker/server/serving/module_weights.*": "opens the tensors of small modules in the forms that there are",
+        "worker/server/serving/sparse_embedding.cpp": "reads a file of one name",
+    },
     "child object": {
         "controller/plugin/bundle.cpp": "collects every kind of child that kubectl lists by label",
         "helm/parallelmodel/templates/budget.yaml": "the budget of the controller's own pods",

@@ -34,7 +34,8 @@ struct Score : testing::Test {
   Score() { tasked.engine.answer_forward(score_pairs); }
   std::vector<double> scores(const json& body) {
     std::vector<double> found;
-    for (const json& one : tasked.ask("/score", body)["data"]) found.push_back(one["score"]);
+    const json reply = tasked.ask("/score", body);
+    for (const json& one : reply["data"]) found.push_back(one["score"]);
     return found;
   }
   std::string message(const json& body) { return error_of(tasked.post("/score", body), 400).value("message", ""); }

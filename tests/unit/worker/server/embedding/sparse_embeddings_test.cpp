@@ -67,7 +67,7 @@ TEST(SparseEmbeddings, AreRefusedWithTheReasonOrHaveNoRoute) {
   EXPECT_THAT(error_of(tasked.post("/embed_sparse", {{"inputs", "dog"}}), 400).value("message", ""),
               HasSubstr("Router"));
   TaskTestServer without(embedding_capabilities());
-  EXPECT_EQ(without.post("/embed_sparse", {{"inputs", "dog"}}).status, 404);
+  EXPECT_EQ(without.post("/embed_sparse", {{"inputs", "dog"}})->status, 404);
 }
 
 }  // namespace

@@ -131,8 +131,9 @@ TEST(Tasks, ARouteOfAnotherTaskListsTheServedRoutes) {
   EXPECT_EQ(error_of(tasked.client().Get("/generate_text/a"), 404)["code"], "not_served");
   const auto card = json::parse(tasked.client().Get("/")->body);
   EXPECT_EQ(card["task"], "embed");
-  EXPECT_EQ(card["routes"], json::array({"POST /v1/embeddings", "POST /similarity", "POST /rerank", "POST /v1/rerank",
-                                         "POST /forward", "POST /tokenize", "POST /detokenize"}));
+  EXPECT_EQ(card["routes"],
+            json::array({"POST /v1/embeddings", "POST /similarity", "POST /rerank", "POST /v1/rerank", "POST /score",
+                         "POST /v1/score", "POST /forward", "POST /tokenize", "POST /detokenize"}));
   EXPECT_EQ(card["max_model_len"], 16);
   EXPECT_EQ(json::parse(tasked.client().Get("/v1/models")->body)["data"][0]["task"], "embed");
 }

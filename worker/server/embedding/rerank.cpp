@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "worker/server/tasks/rerank.h"
+#include "worker/server/embedding/rerank.h"
 
 #include "worker/server/embedding/pair_scores.h"
 #include "worker/server/http/api_error.h"

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "worker/server/tasks/embeddings.h"
+#include "worker/server/embedding/embeddings.h"
 
 #include <cstring>
 
 #include "base/base64.h"
+#include "worker/server/embedding/embedder.h"
 #include "worker/server/http/api_error.h"
 #include "worker/server/http/tensor_codec.h"
-#include "worker/server/tasks/embedder.h"
 #include "worker/server/tasks/vector_math.h"
 
 namespace pm::server {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "worker/server/tasks/embedder.h"
+#include "worker/server/embedding/embedder.h"
 
 #include <algorithm>
 #include <map>

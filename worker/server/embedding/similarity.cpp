@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "worker/server/tasks/similarity.h"
+#include "worker/server/embedding/similarity.h"
 
+#include "worker/server/embedding/embedder.h"
 #include "worker/server/http/api_error.h"
-#include "worker/server/tasks/embedder.h"
 #include "worker/server/tasks/vector_math.h"
 
 namespace pm::server {
