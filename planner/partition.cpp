@@ -102,7 +102,8 @@ std::vector<Range> proportional(int64_t units, int64_t block, const std::vector<
       const Wide numerator = total > 0 ? static_cast<Wide>(units) * sum : static_cast<Wide>(units) * (rank + 1);
       const Wide denominator = (total > 0 ? total : static_cast<Wide>(n)) * block;
       end = static_cast<int64_t>((2 * numerator + denominator) / (2 * denominator)) * block;
-      end = std::clamp(end, std::min(units, begin + least), std::max(begin + least, units - (n - 1 - rank) * least));
+      const int64_t most = (units - (n - 1 - rank) * least) / block * block;  // the last rank has what is no block
+      end = std::clamp(end, std::min(units, begin + least), std::max(begin + least, most));
       end = std::min(end, units);
     }
     ranges.push_back({begin, end});
@@ -249,7 +250,7 @@ class Partitioner {
 Range Partition::range(const std::string& stack, Axis axis, int64_t units, int rank, int layout) const {
   if (rank < 0 || rank >= ranks_)
     throw std::out_of_range("rank " + text(rank) + " of a partition over " + text(ranks_) + " ranks");
-  if (axis == Axis::None) return {0, units};
+  if (axis == Axis::None || axis == Axis::Latent) return {0, units};
   const Key key = key_of(stack, axis, units, layout);
   for (const Row& row : rows_) {
     if (key_of(row.stack, row.axis, row.units, row.layout) == key) return row.ranges[static_cast<size_t>(rank)];

@@ -196,6 +196,20 @@ TEST(Partition, PartsWithKeepHoldTheirDtypeAndOthersThePlans) {
   EXPECT_EQ(per_part, (std::vector<int64_t>{2560, 14}));
 }
 
+TEST(Partition, GroupsOfCodesStayWholeWhereOneRankShallHoldNearlyAllColumns) {
+  // experts of 16 columns, one group, are one rank's alone: the other shall have the columns of dense layers
+  ModelMetadata metadata = test::with_matrices(test::decoder({.ffn = 77}));
+  metadata.parts.push_back({"decoder", 0, 12, Axis::Ffn, 16, 100000, DType::F32});
+  metadata.parts.back().quantised = {100000, 3000, 100};
+  const Partition partition = make_partition(metadata, 2, DType::I8);
+  const Range first = partition.range("decoder", Axis::Ffn, 77, 0),
+              second = partition.range("decoder", Axis::Ffn, 77, 1);
+  EXPECT_EQ(partition.range("decoder", Axis::Ffn, 16, 0).size() % 16, 0);
+  EXPECT_EQ(first.end, second.begin);
+  EXPECT_EQ(first.end % code_group, 0) << first.end;
+  EXPECT_EQ(second.end, 77);
+}
+
 TEST(Partition, MoreRanksThanHeadsAreRefusedWithBothNumbers) {
   try {
     make_partition(test::decoder({.heads = 4, .kv_heads = 4, .head_dim = 192}), 5, DType::F32);
