@@ -87,6 +87,21 @@ std::string advice(const Explainer& e, const Sizes& sizes) {
   return "";
 }
 
+/// Returns what tensor-parallel ranks do not divide of a model with latent attention: its cache and the projections to
+/// latents.
+std::string latent_words(const Explainer& e, const Sizes& sizes) {
+  int64_t token = 0, weights = 0;
+  for (const StackMetadata& stack : e.metadata.stacks)
+    token += cached_layers(stack, 0) * stack.latent * size_of(compute_type(e.metadata, e.demand.precision));
+  if (sizes.tensor < 2 || token == 0) return "";
+  for (const Part& part : e.metadata.parts)
+    if (part.axis == Axis::Latent) weights += held_bytes(e.metadata, part, part.units, e.demand.precision) * part.count;
+  const std::string cache =
+      e.metadata.task == "generate" ? "the KV cache of " + base::format_bytes(token) + " a token and " : "";
+  return "; latent attention: " + cache + base::format_bytes(weights) + " of weights are whole on each tensor rank" +
+         (sizes.pipeline > 1 ? " of the stages together" : "");
+}
+
 std::string layer_words(const Explainer& e) {
   const int64_t layer = largest_layer(e.metadata, e.demand.precision);
   return layer > e.hardware.device_memory ? "; one layer alone is " + base::format_bytes(layer) +
@@ -174,7 +189,7 @@ std::string Explainer::message(const std::vector<Candidate>& all, const Choice& 
     text +=
         "; weights are gathered in two buffers of " + base::format_bytes(layout.gathering->buffer) + ": " + chosen.note;
   else
-    text += advice(*this, chosen.sizes);
+    text += advice(*this, chosen.sizes) + latent_words(*this, chosen.sizes);
   if (!usable.empty()) text += "; " + usable;
   const bool files = layout.gathering && layout.gathering->from == Residency::File;
   const std::string guesses =

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "contract/latent_tile.h"
 #include "contract/widened_tile.h"
 
 namespace pm {
@@ -70,6 +71,14 @@ int64_t recurrent_elements(const Partition& partition, const StackMetadata& stac
   return units * (8 * tokens * recurrence.channels + 2 * recurrence.state);
 }
 
+/// Returns an upper bound of the numbers that latent attention holds beside queries and expanded keys and values: the
+/// context's latents twice, what the tokens are projected to, and queries and results as wide as latents of sequences
+/// that decode.
+int64_t latent_elements(const StackMetadata& stack, int64_t heads, int64_t length, int64_t tokens, int64_t sequences) {
+  if (stack.latent == 0) return 0;
+  return stack.latent * (2 * length + 2 * tokens + 4 * std::min(sequences, tokens) * heads) + tokens * stack.hidden;
+}
+
 }  // namespace
 
 int64_t source_length(const ModelMetadata& metadata, int64_t sequence_length) {
@@ -118,9 +127,12 @@ int64_t activation_bytes(const ModelMetadata& metadata, const Partition& partiti
       const int64_t heads = partition.range(stack.name, Axis::Heads, layout.heads, rank, number).size(),
                     kv = partition.range(stack.name, Axis::Kv, layout.kv_heads, rank, number).size(),
                     size = layout.head_dim;
-      const int64_t scored = 4 * kv * size * length +
-                             (holds_scores ? 2 * heads * queries * length + queries * length : 0) +
-                             2 * heads * queries * relative + relative * (stack.hidden + 3 * heads * size) +
+      const bool latent = stack.latent > 0;
+      const int64_t at_once = latent ? heads_of_latent_tile(heads, size, length) : heads;
+      const int64_t scored = 4 * (latent ? at_once : kv) * size * length +
+                             (holds_scores ? 2 * at_once * queries * length + queries * length : 0) +
+                             latent_elements(stack, heads, length, tokens, sampling) + 2 * heads * queries * relative +
+                             relative * (stack.hidden + 3 * heads * size) +
                              (gpu || stack.query_block > 0 ? tokens * size * heads : 0);
       const int64_t exchanged =
           layout.kv_heads < partition.ranks() ? tokens * size * (2 * layout.kv_heads + 6 * kv) : 0;
@@ -169,6 +181,10 @@ int64_t kv_bytes_per_token(const ModelMetadata& metadata, const Partition& parti
   if (metadata.task != "generate") return 0;  // a forward pass without decoding caches nothing
   for (const StackMetadata& stack : metadata.stacks) {
     if (!stack.causal || stack.heads <= 0) continue;
+    if (stack.latent > 0) {  // every tensor-parallel rank reads whole rows
+      bytes += cached_layers(stack, 0) * stack.latent * size_of(compute_type(metadata, dtype));
+      continue;
+    }
     int number = 0;
     for (const HeadLayout& layout : head_layouts(stack)) {
       bytes += 2 * cached_layers(stack, number) *

@@ -40,6 +40,9 @@ int64_t source_length(const ModelMetadata&, int64_t sequence_length);
 ///                    , 3 T f                  up, gate, activated
 ///                    , u (8 T c + 2 e))       a recurrent layer: its projections, their products, its states
 ///              + 2 s V)                       the rank's scores and, on rank 0, those of all
+/// With latents of w numbers, keys and values are expanded for as many heads at once as contract/latent_tile.h says, in
+/// place of a and k in the inner max, beside
+///   w (2 C + 2 T + 4 min(s, T) a) + T h       latents, projections, queries and results of sequences that decode
 /// Attention runs for one sequence at a time, so C counts once (worker/ops/cpu/attention.cpp). The kernels of GPUs hold
 /// no scores: there the first line of the inner max is 4 k d C + T d a, keys and values in rows, and queries and
 /// results in 16 bits. With quantized weights a GPU also holds a tile of widened weights (contract/widened_tile.h):

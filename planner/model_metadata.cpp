@@ -34,13 +34,15 @@ std::string_view name_of(Axis axis) {
       return "groups";
     case Axis::Passages:
       return "passages";
+    case Axis::Latent:
+      return "latent";
   }
   return "?";
 }
 
 std::optional<Axis> axis_of(std::string_view name) {
   for (Axis axis : {Axis::None, Axis::Heads, Axis::Kv, Axis::KvRows, Axis::Ffn, Axis::Vocab, Axis::Positions,
-                    Axis::Groups, Axis::Passages}) {
+                    Axis::Groups, Axis::Passages, Axis::Latent}) {
     if (name_of(axis) == name) return axis;
   }
   return std::nullopt;
@@ -91,6 +93,7 @@ json stack_json(const StackMetadata& stack) {
   for (const KeyReuse& reuse : stack.reuses) out["w"].push_back({reuse.source, reuse.layout, runs_json(reuse.layers)});
   if (const Recurrence& recurrence = stack.recurrence; recurrence.units > 0)
     out["s"] = {recurrence.units, recurrence.state, recurrence.channels, runs_json(recurrence.attending)};
+  if (stack.latent != 0) out["u"] = stack.latent;
   if (stack.layer_inputs != 0) out["j"] = stack.layer_inputs;
   return out;
 }
@@ -217,6 +220,7 @@ StackMetadata read_stack(const JsonReader& reader, const json& value) {
   stack.memory = reader.integer("y", 0, max_units, 0);
   stack.exchanges = reader.integer("e", 0, max_exchanges, 0);
   stack.rows_per_token = reader.integer("t", 1, max_rows_per_token, 1);
+  stack.latent = reader.integer("u", 0, max_width, 0);
   stack.layer_inputs = reader.integer("j", 0, max_width, 0);
   check_heads(reader.path("k"), stack.heads, stack.kv_heads);
   if (reader.has("g")) {
@@ -308,7 +312,7 @@ Part read_part(const JsonReader& reader, const json& value, DType usual) {
   const std::string axis = reader.text("x", 16, "none");
   if (!axis_of(axis))
     JsonReader::fail(reader.path("x"), "\"" + axis + "\"",
-                     "one of none, heads, kv, kv_rows, ffn, vocab, positions, groups");
+                     "one of none, heads, kv, kv_rows, ffn, vocab, positions, groups, latent");
   part.axis = *axis_of(axis);
   part.units = reader.integer("u", 1, max_units, 1);
   part.elements_per_unit = reader.integer("e", 0, max_elements);

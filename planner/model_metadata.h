@@ -17,8 +17,9 @@ namespace pm {
 /// The units by which a parameter is partitioned over tensor-parallel ranks. None: every rank holds the whole
 /// parameter. Kv: the kv heads that a rank attends to and whose keys and values it caches; each rank that shares a head
 /// has it. KvRows: rows of the key and value projections, kv heads x head_dim; ranks that share a head split its rows.
-/// Passages: rows of an index, which is searched where it lies.
-enum class Axis : uint8_t { None, Heads, Kv, KvRows, Ffn, Vocab, Positions, Groups, Passages };
+/// Passages: rows of an index, which is searched where it lies. Latent: projections to latents of attention, which
+/// every tensor-parallel rank holds whole; strategies that gather weights shard them.
+enum class Axis : uint8_t { None, Heads, Kv, KvRows, Ffn, Vocab, Positions, Groups, Passages, Latent };
 
 /// Returns "heads", "kv", ... as metadata and plans write it.
 std::string_view name_of(Axis);
@@ -66,7 +67,7 @@ struct Part {
   int count = 1;  ///< how many layers have exactly this row
   Axis axis = Axis::None;
   int64_t units = 1;  ///< heads, kv heads, rows of kv heads, FFN columns, vocabulary rows, rows of a position table,
-                      ///< groups; 1 for Axis::None
+                      ///< groups; 1 for Axis::None and Axis::Latent
   int64_t elements_per_unit = 0;  ///< per layer
   DType dtype = DType::F32;       ///< as stored, or the one that the loader keeps (T5 wo in fp16 checkpoints)
   bool keep = false;              ///< precision of the plan does not change dtype
@@ -129,6 +130,8 @@ struct StackMetadata {
   std::vector<HeadLayout> layouts = {};  ///< of layers whose heads are not those above
   std::vector<KeyReuse> reuses = {};     ///< layers that cache nothing, for they attend to what an earlier one caches
   Recurrence recurrence = {};
+  int64_t latent = 0;        ///< multi-head latent attention: numbers that a layer caches of a token, whole on every
+                             ///< tensor-parallel rank, in place of keys and values; 0: it caches those
   int64_t layer_inputs = 0;  ///< width of what each layer reads of the tokens beside its states; 0: they read none
   bool operator==(const StackMetadata&) const = default;
 };

@@ -163,7 +163,7 @@ std::optional<Objective> objective_of(std::string_view);
 constexpr int64_t per_dp_rank(int64_t sequences, int data) { return (sequences + data - 1) / data; }
 
 /// Returns the bytes of keys and values that one token takes on `rank`, in the block table of the answer or of a
-/// cross-attention's source; 0 for models that do not generate.
+/// cross-attention's source; 0 for models that do not generate. Latents are whole on every tensor-parallel rank.
 int64_t kv_bytes_per_token(const ModelMetadata&, const Partition&, int rank, DType);
 
 }  // namespace pm

@@ -30,7 +30,8 @@ class Costs {
     own_.resize(layers_, 0);
     shared_.resize(layers_);
     for (const Part& part : metadata.parts) {
-      const int64_t units = part.axis == Axis::None ? part.units : (part.units + tensor - 1) / tensor;
+      const bool whole = part.axis == Axis::None || part.axis == Axis::Latent;
+      const int64_t units = whole ? part.units : (part.units + tensor - 1) / tensor;
       add(part, held_bytes(metadata, part, units, dtype));
     }
   }

@@ -19,6 +19,7 @@ import cases_encoders
 import cases_entities
 import cases_experts
 import cases_gemma4
+import cases_latent_attention
 import cases_latents
 import cases_memory
 import cases_multimodal
@@ -181,6 +182,7 @@ _SEEDS = {
     **cases_entities.SEEDS,
     **cases_decoders_dense.SEEDS,
     **cases_experts.SEEDS,
+    **cases_latent_attention.SEEDS,
     **cases_recurrent.SEEDS,
     **cases_gemma4.SEEDS,
     **cases_multimodal.SEEDS,
@@ -853,6 +855,7 @@ CASES = (
     *cases_streams.cases(_family),
     *cases_decoders_dense.cases(_family),
     *cases_experts.cases(_family),
+    *cases_latent_attention.cases(_family),
     *cases_recurrent.cases(_family),
     *cases_gemma4.cases(_family),
     *cases_multimodal.cases(_family),

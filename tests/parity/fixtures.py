@@ -22,6 +22,7 @@ import tempfile
 import cases_composites
 import cases_experts
 import cases_gemma4
+import cases_latent_attention
 import cases_multimodal
 import cases_neighbors
 import cases_quantized
@@ -33,6 +34,7 @@ SMALLER = {
     **cases_neighbors.SMALLER,
     **cases_composites.SMALLER,
     **cases_experts.SMALLER,
+    **cases_latent_attention.SMALLER,
     **cases_recurrent.SMALLER,
     **cases_gemma4.SMALLER,
     **cases_multimodal.SMALLER,

@@ -6,6 +6,7 @@ import cases_detection
 import cases_entities
 import cases_experts
 import cases_gemma4
+import cases_latent_attention
 import cases_latents
 import cases_memory
 import cases_multimodal
@@ -112,6 +113,7 @@ def _drawn(case, kind, shape):
             *cases_decoders_dense.MODEL_TYPES,
             *cases_experts.MODEL_TYPES,
             *cases_gemma4.MODEL_TYPES,
+            *cases_latent_attention.MODEL_TYPES,
             *cases_multimodal.MODEL_TYPES,
             *cases_recurrent.MODEL_TYPES,
         ):

@@ -20,6 +20,7 @@ import mutations_encoders
 import mutations_entities
 import mutations_experts
 import mutations_gemma4
+import mutations_latent_attention
 import mutations_latents
 import mutations_memory
 import mutations_neighbors
@@ -565,6 +566,7 @@ MUTATIONS = (
     *mutations_encoders.rows(_of, sys.modules[__name__]),
     *mutations_dense.rows(_of, sys.modules[__name__]),
     *mutations_experts.rows(_of, sys.modules[__name__]),
+    *mutations_latent_attention.rows(_of, sys.modules[__name__]),
     *mutations_recurrent.rows(_of, sys.modules[__name__]),
     *mutations_gemma4.rows(_of, sys.modules[__name__]),
     *mutations_latents.rows(_of, sys.modules[__name__]),

@@ -8,6 +8,7 @@ import json
 
 import cases_experts
 import cases_gemma4
+import cases_latent_attention
 import cases_prophetnet
 import cases_recurrent
 import cases_reformer
@@ -29,7 +30,12 @@ def model(case, dtype="float32", attention="eager"):
         fixtures.checkpoint(case), dtype=getattr(torch, dtype), attn_implementation=attention, output_loading_info=True
     )
     assert not any(report.values()), f"{case.name}: transformers does not load what it saved: {report}"
-    with_experts = (*cases_experts.MODEL_TYPES, *cases_gemma4.SMALLER, *cases_recurrent.WITH_EXPERTS)
+    with_experts = (
+        *cases_experts.MODEL_TYPES,
+        *cases_gemma4.SMALLER,
+        *cases_latent_attention.MODEL_TYPES,
+        *cases_recurrent.WITH_EXPERTS,
+    )
     if case.model_type in with_experts and attention == "eager":
         loaded.set_experts_implementation("eager")  # the default takes neither doubles nor tensors at any address
     if case.model_type == "xlnet":  # whose attention is F32 whatever its other weights are

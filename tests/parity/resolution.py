@@ -7,9 +7,12 @@ import subprocess
 import sys
 
 import cases
+import cases_experts
+import cases_latent_attention
 import cases_multimodal
 import cases_prophetnet
 import cases_quantized
+import cases_recurrent
 import oracle
 import torch
 
@@ -24,6 +27,13 @@ BY_NAME = cases.BY_NAME
 # one case of each family for what needs a process of the real program, or many processes
 OF_FAMILIES = list({case.model_type: case for case in reversed(cases.CASES)}.values())
 
+
+# whose files have names or arrays of experts other than those of the modules
+WITH_EXPERTS = (
+    *cases_experts.MODEL_TYPES,
+    *cases_latent_attention.MODEL_TYPES,
+    *cases_recurrent.WITH_EXPERTS,
+)
 
 # what I-BERT's quant_mode computes from the weights and measures of states
 QUANTIZED = ("_integer", "_scaling_factor", ".x_min", ".x_max", "LayerNorm.shift")
@@ -61,6 +71,8 @@ def unused(case):
         )
     if case.is_text_of_many:
         return lambda name: name.startswith(cases_multimodal.TOWERS)
+    if case.model_type in cases_latent_attention.MODEL_TYPES:
+        return cases_latent_attention.ignored
     if case.model_type == "mobilebert":  # what attention does not read, a projection of embeddings that fit
         idle = [".bottleneck.attention."] if case.settings.get("use_bottleneck_attention") else []
         fits = not case.settings.get("trigram_input", True) and (

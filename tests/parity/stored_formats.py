@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 E2M1 = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6])
-LINEAR = r"(q_proj|k_proj|v_proj|o_proj|gate_proj|up_proj|down_proj)\.weight$"
+LINEAR = r"(q_proj|k_proj|v_proj|o_proj|q_[ab]_proj|kv_a_proj_with_mqa|kv_b_proj|gate_proj|up_proj|down_proj)\.weight$"
 
 
 def write(source, target, quantise, quantization_config, chosen=LINEAR, **changes):

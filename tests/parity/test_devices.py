@@ -61,6 +61,7 @@ CLASSES = [
     "TransfoXLLMHeadModel",
     "Qwen2MoeForCausalLM",
     "GptOssForCausalLM",
+    "DeepseekV3ForCausalLM",
 ]
 CASES = [next(case for case in cases.CASES if case.model_class == name) for name in CLASSES] + [
     cases.BY_NAME["BertLMHeadModel-relative-key-query"],

@@ -6,13 +6,11 @@ values that take no room."""
 import json
 import subprocess
 
-import cases_experts
 import cases_multimodal
-import cases_recurrent
 import fixtures
 import pytest
 import torch
-from resolution import TOOLS, families, write_sparse
+from resolution import TOOLS, WITH_EXPERTS, families, write_sparse
 from safetensors.torch import save_file
 from transformers.core_model_loading import revert_weight_conversion
 
@@ -39,7 +37,7 @@ def saved_tensors(model, row):
     once = {id(tensor): (name, tensor) for name, tensor in sorted(named, key=lambda one: one[0] not in tied)}
     saved = dict(once.values())
     # whose files have other names or arrays
-    if model_type in ("nomic_bert", "gte", *cases_experts.MODEL_TYPES, *cases_recurrent.WITH_EXPERTS):
+    if model_type in ("nomic_bert", "gte", *WITH_EXPERTS):
         saved = revert_weight_conversion(model, saved)
     if model_type in SINES:
         saved = {name: tensor for name, tensor in saved.items() if not name.endswith("embed_positions.weight")}

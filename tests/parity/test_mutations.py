@@ -58,6 +58,7 @@ SIZES = {
     "delta_net.key_dim",
     "delta_net.value_dim",
     "delta_net.taps",
+    "latent.rank",
     "stacked.gate_up",  # other tensors of the same experts: test_experts.py
     "stacked.down",
     "experts.count",

@@ -12,6 +12,7 @@ import cases_composites
 import cases_detection
 import cases_encoders
 import cases_entities
+import cases_latent_attention
 import cases_latents
 import cases_memory
 import cases_neighbors
@@ -306,6 +307,8 @@ OURS = {
 
 def norms(case, block):
     unread = ("encoder_attn", "cross_attn") if case.model_class.endswith(("ForCausalLM", "ProphetNetDecoder")) else "."
+    if case.model_type in cases_latent_attention.MODEL_TYPES:  # an index that selects all tokens
+        unread = "self_attn.indexer"
     if case.settings.get("use_bottleneck_attention"):  # attention reads the states to which blocks add
         unread = "bottleneck.attention"
     return [

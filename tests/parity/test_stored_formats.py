@@ -35,6 +35,21 @@ MODELS = {
     "qwen3_moe": lambda: transformers.Qwen3MoeConfig(
         **SIZES, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=64
     ),
+    "deepseek_v3": lambda: transformers.DeepseekV3Config(
+        **{**SIZES, "num_key_value_heads": 4, "head_dim": None},
+        q_lora_rank=96,
+        kv_lora_rank=160,
+        qk_nope_head_dim=24,
+        qk_rope_head_dim=32,
+        v_head_dim=40,
+        n_routed_experts=4,
+        num_experts_per_tok=2,
+        n_group=1,
+        topk_group=1,
+        moe_intermediate_size=64,
+        first_k_dense_replace=1,
+        num_mtp_layers=0,
+    ),
     "gpt_oss": lambda: transformers.GptOssConfig(
         **{**SIZES, "intermediate_size": 96}, num_local_experts=4, num_experts_per_tok=2, sliding_window=8
     ),
@@ -90,8 +105,10 @@ def assert_equal_weights(folder, dense):
     assert set(ours) == set(theirs)
     for name, wanted in theirs.items():
         row, found = ours[name]
-        assert row["dtype"] == "BF16" and found.shape == wanted.shape, name
-        assert torch.equal(found.view(torch.int16), wanted.view(torch.int16)), name
+        bits = {2: torch.int16, 4: torch.int32}[wanted.element_size()]  # a bias of a router's choice is F32
+        assert row["dtype"] == ("BF16" if wanted.dtype == torch.bfloat16 else "F32"), name
+        assert found.shape == wanted.shape, name
+        assert torch.equal(found.view(bits), wanted.view(bits)), name
 
 
 INT4 = dict(num_bits=4, type="int", symmetric=True, strategy="group", group_size=32)
@@ -152,6 +169,7 @@ BY_TRANSFORMERS = {
     "fp8-exponents": ("llama", *write_fp8((32, 64), scale_type=torch.float8_e8m0fnu)),
     "fp8-exponent-bytes": ("llama", *write_fp8((32, 64), scale_type="u8")),
     "fp8-experts": ("qwen3_moe", *write_fp8((32, 64))),
+    "fp8-latents": ("deepseek_v3", *write_fp8((32, 32))),
     "mxfp4": ("gpt_oss", *write_mxfp4()),
     **{f"compressed-{name}": ("llama", *write_compressed(name)) for name in COMPRESSED},
     "compressed-experts": ("qwen3_moe", *write_compressed("int4-group")),
@@ -222,6 +240,7 @@ SERVED = [
     *(("gptq-act-order", layout) for layout in ("one", "tensor", "sharded")),
     *(("awq", layout) for layout in ("one", "tensor", "offload")),
     ("fp8-experts", "tensor"),
+    *(("fp8-latents", layout) for layout in LAYOUTS),
     ("compressed-experts", "pipeline"),
     ("compressed-nvfp4", "tensor"),
     ("modelopt-nvfp4", "tensor"),

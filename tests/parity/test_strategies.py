@@ -24,7 +24,7 @@ import worker
 # one model of each kind: tokens only, both norm orders, tied and shared layers, matrices in groups, integers, vectors
 # of distances with a cache, relative positions by content, bottlenecks, heads that convolve, entities, streams, two
 # streams, attention in chunks between two residual streams, latents that read tokens or pixels, two stacks in a row,
-# encoders of images and of audio before a decoder, two towers, images, cells of images
+# encoders of images and of audio before a decoder, two towers, images, cells of images, keys and values of latents
 FAMILIES = [
     "GPT2LMHeadModel-all",
     "LlamaForCausalLM-all",
@@ -36,6 +36,8 @@ FAMILIES = [
     "Gemma4ForCausalLM-inputs",
     "Mistral3ForConditionalGeneration-all",
     "ApertusForCausalLM-all",
+    "DeepseekV3ForCausalLM-all",
+    "DeepseekV3ForCausalLM-plain-queries",
     "BertForMaskedLM-all",
     "BertLMHeadModel-relative-key-query",
     "AlbertForMaskedLM-all",

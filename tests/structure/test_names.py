@@ -29,6 +29,7 @@ SHARED_HEADERS = {
     "hardware.h": "what the planner knows of devices, and how the controller learns it",
     "head.h": LEVELS,
     "input.h": LEVELS,
+    "latent_attention.h": LEVELS,
     "log.h": PROGRAM,
     "metrics.h": PROGRAM,
     "mlp.h": LEVELS,

@@ -8,6 +8,8 @@
 #include <numeric>
 #include <stdexcept>
 
+#include "worker/layers/patterns/unlike_widths.h"
+
 namespace pm::layers {
 
 namespace {
@@ -67,6 +69,11 @@ KvCache::KvCache(const policy::Stack& stack, Range layers, const Loader& loader,
     const policy::Layer& layer = stack.layers[static_cast<size_t>(number)];
     if (layer.delta_net) {
       keys_.emplace_back();
+      values_.emplace_back();
+      continue;
+    }
+    if (const auto& latent = layer.attention.latent) {
+      keys_.push_back(arena_.allocate({blocks, 1, block_tokens, latent->width()}, scalar_type(type)));
       values_.emplace_back();
       continue;
     }
@@ -206,37 +213,13 @@ at::Tensor Attention::keys_and_values(const at::Tensor& projected, int64_t first
   return shared_ ? shared_->exchanged(columns, comm) : columns;
 }
 
-namespace {
-
-at::Tensor padded_to(const at::Tensor& heads, int64_t width) {
-  return heads.size(2) == width ? heads : at::constant_pad_nd(heads, {0, width - heads.size(2)});
-}
-
-/// Attends with values of any width, and with any number of heads. Kernels know one width: the narrower ones get zeros,
-/// which add nothing to scores and are not read.
-at::Tensor attended(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const ops::StepSequences& sequences,
-                    const ops::AttentionOptions& options, std::vector<at::Tensor>* probabilities) {
-  const int64_t own = v.size(2), width = std::max(own, q.size(2));
-  if (q.size(1) == 0) {
-    for (size_t i = 0; probabilities && i < sequences.spans.size(); ++i)
-      probabilities->push_back(
-          at::zeros({0, sequences.spans[i].tokens, sequences.spans[i].keys}, q.options().dtype(at::kFloat)));
-    return at::zeros({q.size(0), 0, own}, q.options());
-  }
-  const at::Tensor out = ops::ragged_attention(padded_to(q, width), padded_to(k, width), padded_to(v, width), sequences,
-                                               options, probabilities);
-  return own == width ? out : out.narrow(2, 0, own);
-}
-
-}  // namespace
-
 at::Tensor Attention::ragged(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                              const ops::StepSequences& sequences, const ops::AttentionOptions& options,
                              const Batch& batch, std::vector<std::vector<at::Tensor>>* captured,
                              comm::Communicator& comm) const {
   const bool captures = batch.capture && batch.capture->attentions;
   std::vector<at::Tensor> probabilities;
-  const at::Tensor out = attended(q, k, v, sequences, options, captures ? &probabilities : nullptr);
+  const at::Tensor out = attend_unlike(q, k, v, sequences, options, captures ? &probabilities : nullptr);
   if (!captures) return out;
   for (at::Tensor& of_sequence : probabilities) of_sequence = comm.gatherv(of_sequence.contiguous(), heads_of_rank_, 0);
   captured->push_back(std::move(probabilities));

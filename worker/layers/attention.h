@@ -15,7 +15,8 @@
 namespace pm::layers {
 
 /// What the layers of one stack keep of sequences on this rank: keys and values [layers][blocks, kv_heads, 16,
-/// head_dim], and the states of recurrent layers, which have no blocks. Cross-attention uses blocks of the same pool
+/// head_dim], latents as keys [blocks, 1, 16, width] without values, and the states of recurrent layers, which have
+/// no blocks. Cross-attention uses blocks of the same pool
 /// with block tables of its own. Layers that reuse keys and values have the tensors of the layer that they read; where
 /// a pipeline stage lacks it, they have a copy together.
 class KvCache {
@@ -34,7 +35,7 @@ class KvCache {
  private:
   ops::Arena arena_;
   std::vector<size_t> places_;             ///< of each layer among the tensors
-  std::vector<at::Tensor> keys_, values_;  ///< undefined for recurrent layers
+  std::vector<at::Tensor> keys_, values_;  ///< undefined for recurrent layers, values also for latents
   RecurrentStates states_;
 };
 

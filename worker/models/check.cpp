@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "worker/models/check_latent_attention.h"
 #include "worker/models/heads/heads.h"
 #include "worker/models/model.h"
 
@@ -397,11 +398,11 @@ void check_latents(const policy::Model& model, const policy::Stack& stack) {
   }
   bool repeats = false;
   for (const policy::Layer& layer : stack.layers) {
-    if (layer.attention.value_dim > 0 && !attends_alone(layer.attention))
+    const bool unlike = layer.attention.value_dim > 0 && !layer.attention.latent;
+    if (unlike && !attends_alone(layer.attention))
       refuse("has values with a width of their own in attention that is grouped, causal, sparse or has further terms");
     if (layer.cross && layer.cross->value_dim > 0) refuse("has values with a width of their own in cross-attention");
-    if ((layer.attention.value_dim > 0 || input.latents) &&
-        (layer.order != policy::Order::Pre || layer.residual_normed))
+    if ((unlike || input.latents) && (layer.order != policy::Order::Pre || layer.residual_normed))
       refuse("has latents, or values with a width of their own, in layers that are not pre-norm");
     repeats = repeats || layer.repeats_state;
   }
@@ -487,6 +488,7 @@ void Model::check(const policy::Model& model) {
     check_latents(model, stack);
     check_layer_inputs(model, stack);
     check_recurrent(model, stack);
+    check_latent_attention(model, stack);
   }
   validate_heads(model);
   check_generation(model);

@@ -66,9 +66,13 @@ Stack::Layer::Layer(const policy::Layer& layer, int64_t own, layers::ActivationT
       mlp_post_norm(optionally<layers::Norm>(layer.mlp.post_norm, loader)),
       input_bottleneck(optionally<layers::InputBottleneck>(layer.bottleneck, loader)),
       rotary(layer.attention.rotary ? std::optional(rotaries.add(*layer.attention.rotary)) : std::nullopt),
-      attention(layer.delta_net ? std::nullopt
-                                : std::optional<layers::Attention>(std::in_place, layer.attention, loader)),
+      attention(layer.delta_net || layer.attention.latent
+                    ? std::nullopt
+                    : std::optional<layers::Attention>(std::in_place, layer.attention, loader)),
       delta_net(optionally<layers::DeltaNet>(layer.delta_net, loader)),
+      latent_attention(layer.attention.latent
+                           ? std::optional<layers::LatentAttention>(std::in_place, layer.attention, loader)
+                           : std::nullopt),
       cross(layer.cross ? std::optional(Cross{layers::Attention(*layer.cross, loader),
                                               optionally<layers::Norm>(layer.cross->norm, loader)})
                         : std::nullopt),
@@ -85,6 +89,7 @@ Stack::Layer::Layer(const policy::Layer& layer, int64_t own, layers::ActivationT
 at::Tensor Stack::Layer::mixed(const at::Tensor& x, const at::Tensor& values, const layers::Batch& batch,
                                const ops::Rotation& rotation, layers::LayerCache cache,
                                comm::Communicator& comm) const {
+  if (latent_attention) return (*latent_attention)(x, batch, rotation, cache.keys, comm);
   if (!delta_net) return attention->self(x, values, batch, rotation, cache, comm);
   if (batch.capture && batch.capture->attentions) batch.capture->attention.emplace_back();  // there are none
   return (*delta_net)(x, batch, cache.state);

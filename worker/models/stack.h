@@ -13,6 +13,7 @@
 #include "worker/layers/input.h"
 #include "worker/layers/layers.h"
 #include "worker/layers/patterns/cross_block.h"
+#include "worker/layers/patterns/latent_attention.h"
 #include "worker/layers/per_layer_inputs.h"
 #include "worker/layers/quantized/quantized_layer.h"
 #include "worker/layers/recurrent/gated_delta_net.h"
@@ -81,7 +82,8 @@ class Stack {
     std::optional<layers::InputBottleneck> input_bottleneck;
     std::optional<size_t> rotary;  ///< index in the stack's table
     std::optional<layers::Attention> attention;
-    std::optional<layers::DeltaNet> delta_net;  ///< in place of attention
+    std::optional<layers::DeltaNet> delta_net;                ///< in place of attention
+    std::optional<layers::LatentAttention> latent_attention;  ///< likewise
     std::optional<Cross> cross;
     std::vector<Feed> stacked;
     layers::Mlp mlp;
@@ -94,7 +96,9 @@ class Stack {
     Layer(const policy::Layer&, int64_t number, layers::ActivationTypes, layers::Loader&, layers::RotaryTable&);
     void operator()(layers::Residual& state, const layers::Batch&, const ops::Rotation&, layers::LayerCache,
                     const layers::Source*, comm::Communicator&) const;
-    const layers::RowLinear& out() const { return delta_net ? delta_net->out() : attention->out(); }
+    const layers::RowLinear& out() const {
+      return delta_net ? delta_net->out() : latent_attention ? latent_attention->out() : attention->out();
+    }
     at::Tensor mixed(const at::Tensor& x, const at::Tensor& values, const layers::Batch&, const ops::Rotation&,
                      layers::LayerCache, comm::Communicator&) const;
     at::Tensor fed_forward(const at::Tensor& normed, layers::Residual& state, comm::Communicator&) const;

@@ -48,6 +48,7 @@ class TensorPipelineExecutor final : public Executor,
         graphs_enabled_(shard.graphs),
         graphs_supported_(previous_ < 0 && next_ < 0 && !shard.device.is_cpu() && !policy::has_experts(policy_) &&
                           !policy::is_recurrent(models::Model::generating_stack(policy_)) &&
+                          !policy::has_latent_attention(models::Model::generating_stack(policy_)) &&
                           (tensor_->size() == 1 || tensor_->supports_graph_capture())) {
     loader_.loaded();
     check_weights(shard, partition_.weight_bytes(metadata_, rank_plan_.tensor), loader_.resident_bytes());

@@ -279,10 +279,11 @@ void Builder::projections(const Context& context, const Node& section, const Sco
   const int64_t hidden = context.sizes.hidden;
   if (a.value_dim > 0 && (section.get("qkv") || section.get("kv")))
     refuse_policy(section, "values with a width of their own are no part of a fused tensor");
+  const bool made_of_latents = latent_projections(context, section, scope, path, a);
   if (const std::optional<Binding> fused = binder_.binding(section.get("qkv"), scope.variables)) {
     if (context.query_width > 0) refuse_policy(section, "queries, keys and values of a bottleneck are no one tensor");
     fused_projections(context, *fused, section, scope, path, a);
-  } else {
+  } else if (!made_of_latents) {
     auto one = [&](const char* key, const char* name, Role role, Role bias_role, int64_t heads, int64_t width,
                    Linear& target) {
       if (!section.get(key)) refuse_policy(section, std::string("attention without \"qkv\" needs \"") + key + "\"");
@@ -439,6 +440,7 @@ Attention Builder::attention(const Context& context, const Node& section, const 
   if ((a.values_are_keys || a.reuses) && (section.get("qkv") || section.get("kv")))
     refuse_policy(section,
                   "\"values_are_keys\" and \"reuses\" are of queries, keys and values in tensors of their own");
+  a.rotary = rotary(context, section, scope, a);
   projections(context, section, scope, path, source_width, a);
   a.entity_queries = entity_queries(context, section, scope, path, a);
   a.pattern = pattern(context, section, scope, path, a);
@@ -456,7 +458,6 @@ Attention Builder::attention(const Context& context, const Node& section, const 
   a.relative_position_bias = relative_position_bias(context, section, scope, path, a);
   a.relative_content = relative_content(context, section, scope, path, a);
   a.content_buckets = content_buckets(context, section, scope, path, a);
-  a.rotary = rotary(context, section, scope, a);
   a.quantized = quantized_attention(section, scope, path + ".quantized");
   a.sinks = sinks(section, scope, path, a.heads);
   if (const Node* shown = section.get("attentions"))

@@ -239,6 +239,9 @@ class Builder {
   Pattern pattern(const Context&, const Node& section, const Scope&, const std::string& path, const Attention&);
   Linear global_projection(const Context&, const Node& section, const Node& window, const Scope&,
                            const std::string& path, const Attention&, Role role);
+  // layer/latent_attention.cpp
+  /// Builds the projections of an attention whose keys and values are made of latents. Returns whether it is one.
+  bool latent_projections(const Context&, const Node& section, const Scope&, const std::string& path, Attention&);
   // layer/rotary.cpp
   std::optional<Rotary> rotary(const Context&, const Node& section, const Scope&, const Attention&);
   std::optional<LongRope> long_rope(const Context&, const Node& rotary, const Scope&, const Rotary&) const;

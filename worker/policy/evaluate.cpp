@@ -95,6 +95,8 @@ class Evaluator {
         return sum(child(0), child(1));
       case Op::Run:
         return run(child(0), child(1));
+      case Op::Log:
+        return log(child(0));
       case Op::Has:
         return variables_.config->contains(term.children[0]->text);
       default:
@@ -299,6 +301,13 @@ class Evaluator {
     for (size_t i = 0; i < list.size(); ++i)
       products.push_back(arithmetic(Op::Multiply, list[i], factors.is_array() ? factors[i] : factors));
     return products;
+  }
+  /// The natural logarithm.
+  static json log(const json& value) {
+    if (value.is_null()) return nullptr;
+    if (!value.is_number() || value.get<double>() <= 0)
+      fail("log() of " + shown(value) + ", expected a number above 0");
+    return std::log(value.get<double>());
   }
   /// The sum of the first elements of a list, or of all where it has fewer.
   json sum(const json& list, const json& count) {

@@ -283,17 +283,18 @@ class Parser {
                : token.text == "times"    ? Op::Times
                : token.text == "sum"      ? Op::Sum
                : token.text == "run"      ? Op::Run
+               : token.text == "log"      ? Op::Log
                : token.text == "has"      ? Op::Has
                                           : Op::Name;
     if (term->op == Op::Name)
       fail("no function \"" + token.text +
-               "\"; there are starts, split, last, length, contains, expand, pair, times, sum, run, has",
+               "\"; there are starts, split, last, length, contains, expand, pair, times, sum, run, log, has",
            token.column);
     do term->children.push_back(choice());
     while (take(","));
     expect(")");
     const bool one = term->op == Op::Last || term->op == Op::Length || term->op == Op::Expand || term->op == Op::Pair ||
-                     term->op == Op::Has;
+                     term->op == Op::Log || term->op == Op::Has;
     const size_t wanted = one ? 1 : 2;
     if (term->children.size() != wanted)
       fail(token.text + "() takes " + std::to_string(wanted) + " values", token.column);

@@ -3,7 +3,7 @@
 // and e.
 //   value ? a : b    a ?? b    or  and  not    == != < <= > >=    + -  * / // %    -x    **    x.key  x[i]
 //   starts(text, prefix)  split(text, separator)  last(list)  contains(list, value)  pair(x)
-//   expand([[pattern, times], ...])  has(key)  'text'  12
+//   expand([[pattern, times], ...])  has(key)  log(x)  'text'  12
 //   1e-5  true  false  null
 // `??` takes its right side when the left is absent or null; it binds tighter than `?:` and looser than everything
 // else. Numbers are 64-bit integers (overflow is an error) or doubles; `/` gives a double, `//` and `%` are for

@@ -40,6 +40,7 @@ enum class Op : uint8_t {
   Times,
   Sum,
   Run,
+  Log,
   Has,
 };
 

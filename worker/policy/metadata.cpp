@@ -192,6 +192,7 @@ StackMetadata model_metadata(const Stack& stack) {
   metadata.heads = layer.attention.heads;
   metadata.kv_heads = layer.attention.kv_heads;
   metadata.head_dim = std::max(layer.attention.head_dim, layer.attention.value_width());
+  if (layer.attention.latent) metadata.latent = layer.attention.latent->width();
   metadata.recurrence = recurrence(stack);
   for (const Layer& one : stack.layers)
     metadata.ffn = std::max({metadata.ffn, one.mlp.width(), one.beside ? one.beside->mlp.width() : 0});

@@ -28,6 +28,8 @@ std::string_view text_of(Axis axis) {
       return "groups";
     case Axis::Passages:
       return "passages";
+    case Axis::Latent:
+      return "whole";
   }
   return "?";
 }
@@ -58,14 +60,16 @@ std::string inspect_report(const Model& model) {
         << stack.heads << " (kv " << stack.kv_heads << ") x " << stack.head_dim;
     for (const HeadLayout& layout : stack.layouts)
       out << " or " << layout.heads << " (kv " << layout.kv_heads << ") x " << layout.head_dim;
+    if (stack.latent > 0) out << ", latents of " << stack.latent << " a token";
     out << ", ffn " << stack.ffn << ", vocabulary " << stack.vocab << ", positions " << stack.positions
         << (stack.causal ? ", causal" : "") << (stack.cross ? ", cross-attention" : "") << "\n";
   }
   out << std::left << std::setw(10) << "stack" << std::setw(10) << "layers" << std::setw(16) << "sharded by"
       << std::setw(7) << "type" << std::right << std::setw(16) << "bytes" << "\n";
   for (const Part& part : metadata.parts) {
-    const std::string sharded_by =
-        part.axis == Axis::None ? "whole" : std::to_string(part.units) + " " + std::string(text_of(part.axis));
+    const std::string sharded_by = part.axis == Axis::None || part.axis == Axis::Latent
+                                       ? "whole"
+                                       : std::to_string(part.units) + " " + std::string(text_of(part.axis));
     out << std::left << std::setw(10) << (part.stack.empty() ? "-" : part.stack) << std::setw(10) << layers_of(part)
         << std::setw(16) << sharded_by << std::setw(7) << name_of(part.dtype) << std::right << std::setw(16)
         << part.units * part.elements_per_unit * part.count * size_of(part.dtype)

@@ -13,7 +13,11 @@ ShardingRule sharding_rule(Role role) {
       return {Sharding::Vocab, Axis::Vocab, 0};
     case Role::QueryWeight:
     case Role::BucketWeight:
+    case Role::LatentKey:
+    case Role::LatentValue:
       return {Sharding::ColumnHead, Axis::Heads, 0};
+    case Role::LatentWeight:  // every rank caches whole latents
+      return {Sharding::Replicated, Axis::Latent, -1};
     case Role::QueryBias:
     case Role::BucketBias:
     case Role::AttentionSink:
@@ -55,6 +59,7 @@ ShardingRule sharding_rule(Role role) {
     case Role::BottleneckBias:
       return {Sharding::ColumnVector, Axis::Groups, 0};
     // added once after the reduction, normalised over the whole width, or too small to be worth an exchange
+    case Role::LatentBias:
     case Role::OutBias:
     case Role::DownBias:
     case Role::NormWeight:
@@ -88,6 +93,7 @@ bool is_matrix(Role role) {
     case Role::KeyWeight:
     case Role::ValueWeight:
     case Role::OutWeight:
+    case Role::LatentWeight:
     case Role::BucketWeight:
     case Role::UpWeight:
     case Role::GateWeight:
@@ -164,6 +170,14 @@ std::string_view name_of(Role role) {
       return "distance vectors";
     case Role::RelativePositionBias:
       return "relative position bias";
+    case Role::LatentWeight:
+      return "latent weight";
+    case Role::LatentBias:
+      return "latent bias";
+    case Role::LatentKey:
+      return "latent key weight";
+    case Role::LatentValue:
+      return "latent value weight";
     case Role::BucketWeight:
       return "bucket weight";
     case Role::BucketBias:

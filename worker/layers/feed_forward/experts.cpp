@@ -28,9 +28,10 @@ Router::Router(const policy::Router& router, Loader& loader) : policy_(router), 
 }
 
 at::Tensor Router::of_kept_groups(const at::Tensor& scores) const {
-  const int64_t tokens = scores.size(0), size = scores.size(1) / policy_.groups;
+  const int64_t tokens = scores.size(0), size = scores.size(1) / policy_.groups,
+                counted = policy_.group_score == policy::GroupScore::Best ? 1 : 2;
   const at::Tensor groups = scores.view({tokens, policy_.groups, size}),
-                   best = std::get<0>(at::topk(groups, std::min<int64_t>(2, size), 2)).sum(2),
+                   best = std::get<0>(at::topk(groups, std::min(counted, size), 2)).sum(2),
                    kept = std::get<1>(at::topk(best, policy_.groups_kept, 1)),
                    left_out = at::ones_like(best, best.options().dtype(at::kBool)).scatter_(1, kept, 0);
   return groups.masked_fill(left_out.unsqueeze(2), -std::numeric_limits<double>::infinity()).view_as(scores);

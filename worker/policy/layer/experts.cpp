@@ -66,6 +66,8 @@ Router Builder::router(const Context& context, const Node& section, const Scope&
   if (const Node* jitter = section.get("jitter")) router.jitter = evaluate_number(*jitter, scope.variables);
   router.groups = count_of(section, "groups", scope, experts, 1);
   router.groups_kept = count_of(section, "groups_kept", scope, router.groups, router.groups);
+  if (const Node* score = section.get("group_score"))
+    router.group_score = parse_enum<GroupScore>(*score, scope.variables);
   if (experts % router.groups != 0)
     throw Error(Reason::ModelUnreadable, section.where() + ": config.json gives " + std::to_string(experts) +
                                              " experts in " + std::to_string(router.groups) + " groups of equal size");

@@ -5,6 +5,7 @@
 
 #include "worker/policy/document.h"
 #include "worker/policy/keywords.h"
+#include "worker/policy/schema/layer_rules.h"
 #include "worker/policy/schema/rules.h"
 #include "worker/policy/spec/enums.h"
 #include "worker/policy/spec/experts.h"
@@ -76,6 +77,7 @@ Rule attention(Keys more = {}) {
            {"value_norm", norm_row()},
            {"values_are_keys", expression},
            {"qkv", linear({{"fused", fused}, {"q_bias", names}, {"k_bias", names}, {"v_bias", names}})},
+           {"latent", latent_attention()},
            {"q", projection()},
            {"q_gate", linear()},
            {"k", projection()},
@@ -128,22 +130,10 @@ Rule experts() {
                                      {"choice_bias", row()},
                                      {"groups", expression},
                                      {"groups_kept", expression},
+                                     {"group_score", word(words<GroupScore>())},
                                      {"normalise", expression},
                                      {"factor", expression},
                                      {"jitter", expression}});
-}
-
-Rule delta_net() {
-  return section({{"when", expression},      {"at", names},
-                  {"norm", norm_row()},      {"post_norm", norm_row()},
-                  {"key_heads", expression}, {"value_heads", expression},
-                  {"key_dim", expression},   {"value_dim", expression},
-                  {"taps", expression},      {"qkvz", linear()},
-                  {"ba", linear()},          {"qkv", linear()},
-                  {"z", linear()},           {"b", linear()},
-                  {"a", linear()},           {"convolution", row()},
-                  {"decay", row()},          {"step_bias", row()},
-                  {"out_norm", norm_row()},  {"out", linear()}});
 }
 
 /// The keys of rows that attend to others.

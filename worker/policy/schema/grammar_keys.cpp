@@ -71,6 +71,7 @@ std::vector<std::pair<std::string, std::vector<std::string>>> grammar_keys() {
           {"reuses", own_keys(under(attn, "reuses"))},
           {"delta_net", own_keys(under(stack, "delta_net"))},
           {"cross", own_keys(under(stack, "cross"), attn)},
+          {"latent", own_keys(under(attn, "latent"))},
           {"sliding_window", own_keys(under(attn, "sliding_window"))},
           {"block_sparse", own_keys(under(attn, "block_sparse"))},
           {"chunks", own_keys(under(attn, "chunks"))},

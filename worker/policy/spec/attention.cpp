@@ -3,6 +3,14 @@
 
 namespace pm::policy {
 
+void LatentAttention::collect(ParamCollector& all) const {
+  all.add(query_down);
+  all.add(query_norm);
+  all.add(down);
+  all.add(norm.weight);
+  all.add(norm.bias);
+}
+
 void Attention::collect(ParamCollector& all) const {
   all.add(norm);
   all.add(post_norm);
@@ -25,6 +33,7 @@ void Attention::collect(ParamCollector& all) const {
     }
   }
   if (content_buckets) all.add(content_buckets->linear);
+  if (latent) latent->collect(all);
   all.add(query);
   all.add(key);
   all.add(value);

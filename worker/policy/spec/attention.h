@@ -11,6 +11,7 @@
 #include "worker/policy/spec/activation_ranges.h"
 #include "worker/policy/spec/chunks.h"
 #include "worker/policy/spec/input/entities.h"
+#include "worker/policy/spec/latent_attention.h"
 #include "worker/policy/spec/param.h"
 #include "worker/policy/spec/span_convolution.h"
 
@@ -136,6 +137,9 @@ struct Attention {
   double scale = 1;    ///< of q.k
   double softcap = 0;  ///< 0: none; else scaled scores become softcap * tanh(score / softcap)
   int64_t heads = 0, kv_heads = 0, head_dim = 0;
+  /// Keys and values are made of latents; then there are as many kv heads as heads, `key` is [heads x (head_dim -
+  /// rotary_dims), rank] and `value` is [heads x value_dim, rank].
+  std::optional<LatentAttention> latent;
   /// Width of a head's values, where it is one of its own. Then keys and values are cut by heads, as queries are, and
   /// there are as many kv heads as heads. 0: values are as wide as keys.
   int64_t value_dim = 0;

@@ -20,6 +20,13 @@ struct Words<RouterScores> {
   static constexpr std::array<std::string_view, 4> all{"softmax", "sigmoid", "softmax_of_chosen", "sparsemixer"};
 };
 
+/// What stands for a group of experts where groups are chosen: the sum of its two best scores, or its best one.
+enum class GroupScore : uint8_t { BestTwo, Best };
+template <>
+struct Words<GroupScore> {
+  static constexpr std::array<std::string_view, 2> all{"top2_sum", "max"};
+};
+
 /// Chooses experts for each token: those with the largest scores. Their scores are the weights by which what they make
 /// is added.
 struct Router {
@@ -27,7 +34,8 @@ struct Router {
   RouterScores scores = RouterScores::Softmax;
   std::optional<Param> choice_bias;     ///< [experts]: added to the scores where experts are chosen, not to the weights
   int64_t groups = 1, groups_kept = 1;  ///< the experts lie in so many groups one after another; a token chooses among
-                                        ///< those of the groups whose two best experts have the largest sums
+                                        ///< those of the groups that `group_score` puts first
+  GroupScore group_score = GroupScore::BestTwo;
   int64_t per_token = 1;
   bool normalise = false;  ///< the weights of a token are divided by their sum
   double factor = 1;       ///< of the weights

@@ -41,6 +41,11 @@ bool is_recurrent(const Stack& stack) {
                      [](const Layer& layer) { return layer.delta_net.has_value(); });
 }
 
+bool has_latent_attention(const Stack& stack) {
+  return std::any_of(stack.layers.begin(), stack.layers.end(),
+                     [](const Layer& layer) { return layer.attention.latent.has_value(); });
+}
+
 bool reads_padding(const Stack& stack) {
   return stack.input.trigram || resizes_rows(stack) ||
          std::any_of(stack.layers.begin(), stack.layers.end(), [&](const Layer& layer) {

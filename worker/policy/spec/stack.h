@@ -126,6 +126,9 @@ int64_t short_rope_tokens(const Stack&);
 /// Returns whether layers keep a state of each sequence in place of keys and values.
 bool is_recurrent(const Stack&);
 
+/// Returns whether layers cache latents in place of keys and values.
+bool has_latent_attention(const Stack&);
+
 /// Returns whether tokens of the stack read what others make of their states, which may be padding: rows of padding are
 /// computed as those of tokens are, and only attention does not see them. So transformers has it.
 bool reads_padding(const Stack&);

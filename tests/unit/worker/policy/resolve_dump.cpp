@@ -106,6 +106,10 @@ json layers_of(const policy::Stack& stack) {
       for (const auto* norm : {&beside->first_norm, &beside->mlp.norm, &beside->mlp.post_norm})
         more.push_back(norm_of(*norm));
     }
+    if (const auto& latent = layer.attention.latent) {
+      if (latent->query_norm) more.push_back(norm_of(latent->query_norm));
+      more.push_back(norm_of(latent->norm));
+    }
     if (layer.input) more.push_back(norm_of(layer.input->norm));
     one["more_norms"] = more;
     all.push_back(one);

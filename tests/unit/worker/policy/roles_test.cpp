@@ -12,7 +12,7 @@ TEST(Roles, EachHasARuleAndAName) {
     const ShardingRule rule = sharding_rule(static_cast<Role>(i));
     EXPECT_NE(name_of(static_cast<Role>(i)), "?") << i;
     EXPECT_EQ(rule.dim == -1, rule.sharding == Sharding::Replicated) << i;
-    EXPECT_EQ(rule.axis == Axis::None, rule.sharding == Sharding::Replicated) << i;
+    EXPECT_EQ(rule.axis == Axis::None || rule.axis == Axis::Latent, rule.sharding == Sharding::Replicated) << i;
   }
 }
 
