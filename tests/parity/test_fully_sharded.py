@@ -56,7 +56,9 @@ def test_greedy_tokens_of_batched_prompts_equal_those_of_transformers(runner, ca
         check_answer(runner, case, folder, ranks, row, answer, **layout)
 
 
-@pytest.mark.parametrize("name", ["GPT2LMHeadModel-all", "BartForConditionalGeneration-all"])
+@pytest.mark.parametrize(
+    "name", ["GPT2LMHeadModel-all", "BartForConditionalGeneration-all", "DeepseekV3ForCausalLM-all"]
+)
 @pytest.mark.parametrize(
     "options", [{"do_sample": True, "seed": 7, "num_return_sequences": 3}, {"num_beams": 3}], ids=["drawn", "beams"]
 )
