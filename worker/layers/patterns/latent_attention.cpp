@@ -27,6 +27,27 @@ at::Tensor cached_rows(const at::Tensor& cache, const ops::SequenceSpan& span) {
   return at::index_select(cache, 0, table).reshape({blocks * block_tokens, cache.size(3)}).narrow(0, 0, span.keys);
 }
 
+/// Multiplies each head's vectors by its matrix: x [tokens, heads, in], matrices [heads, in, out] -> [tokens, heads,
+/// out]. Matrices of another type than x are widened one at a time, so that what is read of memory is the matrix alone.
+at::Tensor times_matrices(const at::Tensor& x, const at::Tensor& matrices) {
+  const at::ScalarType type = x.scalar_type();
+  if (matrices.scalar_type() == type) return at::bmm(x.transpose(0, 1), matrices).transpose(0, 1);
+  at::Tensor result = at::empty({x.size(0), x.size(1), matrices.size(2)}, x.options());
+  for (int64_t head = 0; head < x.size(1); ++head)
+    result.select(1, head).copy_(at::mm(x.select(1, head), matrices.select(0, head).to(type)));
+  return result;
+}
+
+/// The same with matrices [heads, out, in], by the kernels of linears where types differ.
+at::Tensor times_transposed(const at::Tensor& x, const at::Tensor& matrices) {
+  const at::ScalarType type = x.scalar_type();
+  if (matrices.scalar_type() == type) return times_matrices(x, matrices.transpose(1, 2));
+  at::Tensor result = at::empty({x.size(0), x.size(1), matrices.size(1)}, x.options());
+  for (int64_t head = 0; head < x.size(1); ++head)
+    result.select(1, head).copy_(ops::linear(x.select(1, head).contiguous(), matrices.select(0, head), {}, type));
+  return result;
+}
+
 }  // namespace
 
 /// What a step's tokens are projected to, and the weights by which latents become keys and values.
@@ -94,11 +115,10 @@ bool LatentAttention::expands(const ops::SequenceSpan& span) const {
 /// value_dim].
 at::Tensor LatentAttention::absorbed(const at::Tensor& q, const Step& step, const ops::StepSequences& sequences,
                                      at::Tensor& cache) const {
-  const at::ScalarType type = q.scalar_type();
-  const at::Tensor own = at::bmm(q.narrow(2, 0, own_dims_).transpose(0, 1), step.key.to(type)).transpose(0, 1),
+  const at::Tensor own = times_matrices(q.narrow(2, 0, own_dims_), step.key),
                    wide = at::cat({own, q.narrow(2, own_dims_, rotary_dims_)}, 2).contiguous(),
                    seen = ops::paged_attention(wide, cache, cache, sequences, options_).narrow(2, 0, rank_);
-  return at::bmm(seen.transpose(0, 1), step.value.to(type).transpose(1, 2)).transpose(0, 1);
+  return times_transposed(seen, step.value);
 }
 
 /// Attends with the queries of one sequence to keys and values that are made of its rows [keys, width]. Several heads
