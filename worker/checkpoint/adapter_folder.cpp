@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+// The config of an adapter follows PEFT's LoraConfig; the names of its tensors PEFT's get_peft_model_state_dict.
+#include "worker/checkpoint/adapter_folder.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <optional>
+
+#include "worker/base/error.h"
+#include "worker/checkpoint/passage_index.h"
+#include "worker/checkpoint/quantized/float_codes.h"
+#include "worker/checkpoint/torch_file.h"
+
+namespace pm::checkpoint {
+
+namespace {
+
+using json = nlohmann::ordered_json;  // the first pattern that a name matches counts
+namespace fs = std::filesystem;
+
+constexpr const char* config_name = "adapter_config.json";
+constexpr int64_t max_config_bytes = int64_t{1} << 20;
+constexpr std::string_view tensor_prefix = "base_model.model.";
+
+[[noreturn]] void refuse_adapter(const fs::path& folder, const std::string& what) {
+  throw Error(Reason::ModelUnreadable, "adapter " + printable(folder.string()) + ": " + what);
+}
+
+json read_config(const fs::path& folder) {
+  std::error_code error;
+  if (!fs::exists(folder / config_name, error))
+    refuse_adapter(folder, "has no adapter_config.json; expected a folder that PEFT's save_pretrained() wrote");
+  const RandomAccessFile file = open_file(folder / config_name);
+  if (file.size > max_config_bytes) refuse(file, "has " + std::to_string(file.size) + " bytes; at most 1 MiB is read");
+  std::string text(static_cast<size_t>(file.size), '\0');
+  file.read(0, text);
+  json config = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!config.is_object()) refuse(file, "is not a JSON object");
+  return config;
+}
+
+/// Returns whether an option is set to something: not absent, null, false or empty.
+bool is_set(const json& config, const char* key) {
+  const auto found = config.find(key);
+  if (found == config.end() || found->is_null()) return false;
+  if (found->is_boolean()) return found->get<bool>();
+  return !(found->is_string() || found->is_structured()) || !found->empty();
+}
+
+std::string excerpt(const json& value) {
+  std::string text = value.dump(-1, ' ', false, json::error_handler_t::replace);
+  return printable(text.size() > 80 ? text.substr(0, 80) + "..." : text);
+}
+
+void refuse_unsupported(const fs::path& folder, const json& config) {
+  const auto refuse_key = [&](const char* key, const std::string& why) {
+    refuse_adapter(folder, std::string("adapter_config.json has ") + key + " " + excerpt(config[key]) + "; " + why);
+  };
+  if (config.value("peft_type", json()) != "LORA") {
+    if (!config.contains("peft_type")) refuse_adapter(folder, "adapter_config.json has no peft_type; expected LORA");
+    refuse_key("peft_type",
+               "only LORA is served; merge the adapter into its base model with PEFT's merge_and_unload()");
+  }
+  if (is_set(config, "bias") && config["bias"] != "none")
+    refuse_key("bias", "only \"none\" is served, for trained biases change every request's base");
+  const std::pair<const char*, const char*> features[]{
+      {"use_dora", "DoRA is not served"},
+      {"use_qalora", "QA-LoRA is not served"},
+      {"lora_bias", "biases of the factors are not served"},
+      {"modules_to_save", "modules that are saved whole are not served"},
+      {"trainable_token_indices", "trained tokens are not served"},
+      {"target_parameters", "factors of parameters are not served, only those of modules"},
+      {"layer_replication", "replicated layers are not served"},
+      {"alora_invocation_tokens", "activated LoRA is not served"},
+      {"use_bdlora", "block-diagonal factors are not served"},
+      {"arrow_config", "Arrow routing is not served"},
+      {"megatron_config", "factors of Megatron's linears are not served"},
+  };
+  for (const auto& [key, why] : features)
+    if (is_set(config, key)) refuse_key(key, std::string(why) + "; merge the adapter with PEFT's merge_and_unload()");
+  if (!config.contains("init_lora_weights") || !config["init_lora_weights"].is_string()) return;
+  const std::string init = config["init_lora_weights"];
+  for (const char* changes_base : {"pissa", "olora", "corda", "loftq", "lora_ga"})
+    if (init.starts_with(changes_base))
+      refuse_key("init_lora_weights",
+                 "its factors belong to a changed base model; save it with "
+                 "path_initial_model_for_weight_conversion, or merge it");
+}
+
+/// Numbers by the ends of module names, as rank_pattern and alpha_pattern have them: an expression is a name, which
+/// "^" binds to the whole name.
+class Pattern {
+ public:
+  Pattern(const fs::path& folder, const json& config, const char* key) {
+    if (!is_set(config, key)) return;
+    if (!config[key].is_object())
+      refuse_adapter(folder, std::string(key) + " of adapter_config.json is " + excerpt(config[key]) +
+                                 "; expected an object of numbers by module names");
+    for (const auto& [expression, number] : config[key].items()) {
+      Row row{.name = expression};
+      if (row.name.starts_with('^')) row.whole = true, row.name.erase(0, 1);
+      if (row.name.ends_with('$')) row.name.pop_back();
+      std::erase(row.name, '\\');
+      const bool plain = std::all_of(row.name.begin(), row.name.end(), [](unsigned char c) {
+        return std::isalnum(c) != 0 || c == '_' || c == '.' || c == '-';
+      });
+      if (!plain || row.name.empty() || !number.is_number())
+        refuse_adapter(folder, std::string(key) + " of adapter_config.json has " + excerpt(expression) + ": " +
+                                   excerpt(number) + "; only names of modules and numbers are read");
+      row.number = number;
+      rows_.push_back(std::move(row));
+    }
+  }
+  std::optional<double> of(const std::string& module) const {
+    for (const Row& row : rows_)
+      if (module == row.name || (!row.whole && module.ends_with("." + row.name))) return row.number;
+    return std::nullopt;
+  }
+
+ private:
+  struct Row {
+    std::string name;
+    bool whole = false;
+    double number = 0;
+  };
+  std::vector<Row> rows_;
+};
+
+double number_of(const fs::path& folder, const json& config, const char* key, double absent) {
+  const auto found = config.find(key);
+  if (found == config.end() || found->is_null()) return absent;
+  if (!found->is_number() || !(found->get<double>() > 0))
+    refuse_adapter(folder,
+                   std::string(key) + " of adapter_config.json is " + excerpt(*found) + "; expected a number above 0");
+  return *found;
+}
+
+std::vector<std::string> listed_targets(const fs::path& folder, const json& config) {
+  if (!is_set(config, "target_modules")) refuse_adapter(folder, "adapter_config.json has no target_modules");
+  const json& targets = config["target_modules"];
+  std::vector<std::string> names;
+  if (targets.is_string()) return names;
+  if (!targets.is_array() || !std::all_of(targets.begin(), targets.end(), [](const json& one) {
+        return one.is_string() && !one.get_ref<const std::string&>().empty();
+      }))
+    refuse_adapter(folder, "target_modules of adapter_config.json is " + excerpt(targets) +
+                               "; expected a list of module names or an expression");
+  return targets.get<std::vector<std::string>>();
+}
+
+bool is_float(DType type) { return type == DType::F32 || type == DType::F16 || type == DType::BF16; }
+
+std::string text_of(const std::vector<int64_t>& shape) {
+  std::string text;
+  for (const int64_t size : shape) text += (text.empty() ? "[" : ", ") + std::to_string(size);
+  return (text.empty() ? "[" : text) + "]";
+}
+
+void check_factors(const fs::path& folder, const std::string& module, const AdapterMatrix& matrix) {
+  for (const TensorInfo* factor : {&matrix.a, &matrix.b}) {
+    const bool is_a = factor == &matrix.a;
+    if (factor->name.empty())
+      refuse_adapter(folder, "module " + printable(module) + " has no " + (is_a ? "lora_A" : "lora_B") +
+                                 ".weight; both factors are expected");
+    const bool sound = factor->shape.size() == 2 && factor->shape[0] > 0 && factor->shape[1] > 0 &&
+                       is_float(factor->dtype) && factor->strides.empty();
+    if (!sound)
+      refuse_adapter(folder, "tensor " + printable(factor->name) + " is " + std::string(name_of(factor->dtype)) +
+                                 " of shape " + text_of(factor->shape) +
+                                 "; expected a row-major matrix of F32, F16 or BF16");
+  }
+  if (matrix.a.shape[0] != matrix.b.shape[1])
+    refuse_adapter(folder, "module " + printable(module) + " has factors of shapes " + text_of(matrix.a.shape) +
+                               " and " + text_of(matrix.b.shape) + "; expected [rank, in] and [out, rank]");
+}
+
+struct Weights {
+  RandomAccessFile file;
+  Header header;
+};
+
+Weights open_weights(const fs::path& folder) {
+  std::error_code error;
+  for (const bool torch : {false, true}) {
+    const fs::path path = folder / (torch ? "adapter_model.bin" : "adapter_model.safetensors");
+    if (!fs::exists(path, error)) continue;
+    RandomAccessFile file = open_file(path);
+    Header header = torch ? read_torch_file(file) : read_safetensors(file);
+    return {std::move(file), std::move(header)};
+  }
+  refuse_adapter(folder, "has neither adapter_model.safetensors nor adapter_model.bin");
+}
+
+}  // namespace
+
+AdapterFolder AdapterFolder::open(const fs::path& folder) {
+  const json config = read_config(folder);
+  refuse_unsupported(folder, config);
+  AdapterFolder adapter;
+  adapter.folder_ = folder;
+  adapter.targets_ = listed_targets(folder, config);
+  adapter.adapts_all_layers_ = !adapter.targets_.empty() && !is_set(config, "layers_to_transform") &&
+                               !is_set(config, "layers_pattern") && !is_set(config, "exclude_modules");
+  Weights weights = open_weights(folder);
+  adapter.file_ = std::move(weights.file);
+  if (!weights.header.unsupported.empty()) {
+    const auto& [name, tensor] = *weights.header.unsupported.begin();
+    refuse_adapter(
+        folder, "tensor " + printable(name) + " has elements of type " + tensor.type + "; expected F32, F16 or BF16");
+  }
+  for (auto& [name, tensor] : weights.header.tensors) {
+    std::string_view module = name;
+    const bool is_a = module.ends_with(".lora_A.weight");
+    if (!module.starts_with(tensor_prefix) || !(is_a || module.ends_with(".lora_B.weight")))
+      refuse_adapter(folder, "tensor " + printable(name) +
+                                 " is no factor of a linear; expected base_model.model.MODULE.lora_A.weight and "
+                                 "lora_B.weight only");
+    module.remove_prefix(tensor_prefix.size());
+    module.remove_suffix(std::string_view(".lora_A.weight").size());
+    AdapterMatrix& matrix = adapter.matrices_[std::string(module)];
+    (is_a ? matrix.a : matrix.b) = tensor;
+  }
+  if (adapter.matrices_.empty()) refuse_adapter(folder, "its file has no tensor");
+  const Pattern ranks(folder, config, "rank_pattern"), alphas(folder, config, "alpha_pattern");
+  const double rank = number_of(folder, config, "r", 8), alpha = number_of(folder, config, "lora_alpha", 8);
+  const bool root = is_set(config, "use_rslora");
+  for (auto& [module, matrix] : adapter.matrices_) {
+    check_factors(folder, module, matrix);
+    const double expected = ranks.of(module).value_or(rank), own = static_cast<double>(matrix.rank());
+    if (own != expected)
+      refuse_adapter(folder, "module " + printable(module) + " has factors of rank " + std::to_string(matrix.rank()) +
+                                 ", and adapter_config.json says " + excerpt(expected));
+    matrix.scale = alphas.of(module).value_or(alpha) / (root ? std::sqrt(own) : own);
+  }
+  for (const std::string& target : adapter.targets_)
+    if (std::none_of(adapter.matrices_.begin(), adapter.matrices_.end(),
+                     [&](const auto& one) { return one.first == target || one.first.ends_with("." + target); }))
+      refuse_adapter(folder, "target_modules names " + excerpt(target) + ", of which the file has no factor");
+  return adapter;
+}
+
+int64_t AdapterFolder::rank() const {
+  int64_t most = 0;
+  for (const auto& [module, matrix] : matrices_) most = std::max(most, matrix.rank());
+  return most;
+}
+
+std::vector<float> AdapterFolder::read(const TensorInfo& factor) const {
+  std::vector<char> bytes(static_cast<size_t>(factor.bytes));
+  file_.read(factor.offset, bytes);
+  std::vector<float> values(static_cast<size_t>(factor.shape[0] * factor.shape[1]));
+  if (factor.dtype == DType::F32) {
+    std::memcpy(values.data(), bytes.data(), bytes.size());
+  } else {
+    for (size_t i = 0; i < values.size(); ++i) {
+      uint16_t bits = 0;
+      std::memcpy(&bits, bytes.data() + 2 * i, 2);
+      values[i] = factor.dtype == DType::F16 ? from_f16(bits) : from_bf16(bits);
+    }
+  }
+  if (!std::all_of(values.begin(), values.end(), [](float value) { return std::isfinite(value); }))
+    refuse_adapter(folder_, "tensor " + printable(factor.name) + " has infinities or NaNs");
+  return values;
+}
+
+}  // namespace pm::checkpoint

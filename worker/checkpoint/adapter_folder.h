@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// A LoRA adapter as PEFT saves it: a folder with adapter_config.json and adapter_model.safetensors (or .bin). Opening
+// reads the config and the header only.
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "worker/checkpoint/checkpoint.h"
+
+namespace pm::checkpoint {
+
+/// The two factors of what an adapter adds to one matrix W [out, in]: W x + scale * B (A x).
+struct AdapterMatrix {
+  TensorInfo a, b;   ///< [rank, in], [out, rank], F32, F16 or BF16
+  double scale = 1;  ///< alpha / rank, with rslora alpha / sqrt(rank)
+
+  int64_t rank() const { return a.shape[0]; }
+};
+
+/// An open adapter folder, immutable; read() may be called from several threads.
+class AdapterFolder {
+ public:
+  /// Reads adapter_config.json and the tensor table. Everything that changes what the adapter computes and that this
+  /// version does not do is refused by name: other methods than LoRA, DoRA, biases, saved modules, trained tokens,
+  /// target_parameters, and initialisations that change the base's weights. Every tensor is a factor of a matrix, and
+  /// every matrix has both. Throws Error{ModelUnreadable}.
+  static AdapterFolder open(const std::filesystem::path& folder);
+
+  const std::filesystem::path& folder() const { return folder_; }
+  /// Returns the matrices by the names of their modules in PEFT's base model: "model.layers.0.self_attn.q_proj".
+  const std::map<std::string, AdapterMatrix>& matrices() const { return matrices_; }
+  /// Returns the largest rank.
+  int64_t rank() const;
+  /// The modules that target_modules lists, by the ends of their names; empty where it is an expression.
+  const std::vector<std::string>& targets() const { return targets_; }
+  /// Returns whether every module that ends as targets() say has to be adapted, for no option leaves some out.
+  bool adapts_all_layers() const { return adapts_all_layers_; }
+  /// Returns the elements of a factor as floats. Throws Error{ModelUnreadable} for infinities and NaNs.
+  std::vector<float> read(const TensorInfo& factor) const;
+
+ private:
+  std::filesystem::path folder_;
+  RandomAccessFile file_;
+  std::map<std::string, AdapterMatrix> matrices_;
+  std::vector<std::string> targets_;
+  bool adapts_all_layers_ = false;
+};
+
+}  // namespace pm::checkpoint
