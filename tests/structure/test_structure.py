@@ -97,6 +97,7 @@ BELOW = {
 WHOLE = {
     "planner/strategies",
     "worker/checkpoint/quantized",
+    "worker/layers/adapters",
     "worker/layers/convolution",
     "worker/layers/feed_forward",
     "worker/models/heads/images",

@@ -6,10 +6,12 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "worker/base/array.h"
+#include "worker/engine/adapter.h"
 #include "worker/engine/token_constraint.h"
 
 namespace pm::engine {
@@ -100,6 +102,7 @@ struct Request {
   /// The constraint at the beginning of the answer, of which every sequence gets its own; nullptr: none. Not with
   /// beams.
   std::shared_ptr<const TokenConstraint> constraint;
+  std::shared_ptr<const Adapter> adapter = {};  ///< nullptr: the base model
 };
 
 /// Reason why a sequence ended; None while it runs.
@@ -159,6 +162,7 @@ struct ForwardRequest {
   std::vector<std::string> outputs;
   /// Return the outputs of each micro-batch as "micro_batches.0.logits" instead of concatenating them.
   bool by_micro_batch = false;
+  std::shared_ptr<const Adapter> adapter = {};  ///< nullptr: the base model
 };
 
 /// Result of a forward request. With Finish::Stop, `outputs` is filled; positions without a token are 0.
@@ -202,6 +206,12 @@ class Engine {
   virtual void forward(ForwardRequest, std::function<void(ForwardResult)> on_done) = 0;
   /// Ends a request within one step; its open sequences end with Finish::Cancelled. Unknown ids are ignored.
   virtual void cancel(const std::string& id) = 0;
+  /// Loads factors of an adapter into a slot of all ranks, as layers::AdapterSlots::load takes them, and returns when
+  /// they have it. No request has the slot. Throws Error{RankLost} after a failure; std::logic_error where the engine
+  /// has no slots.
+  virtual void load_adapter(int32_t /*slot*/, Arrays /*factors*/) {
+    throw std::logic_error("this engine has no memory for adapters");
+  }
   /// Returns the current counters and gauges.
   virtual Statistics statistics() const = 0;
   /// Fails all open requests with `reason`; later submits throw Error{RankLost}.

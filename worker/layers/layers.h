@@ -5,6 +5,7 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -91,8 +92,9 @@ class ColumnLinear {
     int64_t row;
     Weight bias;
   };
-  std::vector<Some> some_;  ///< set where only some linears have a bias and it is sharded
-  Weight bias_, weight_;    ///< in the order in which they are used
+  std::vector<Some> some_;                       ///< set where only some linears have a bias and it is sharded
+  Weight bias_, weight_;                         ///< in the order in which they are used
+  std::shared_ptr<const AdapterSite> adapters_;  ///< nullptr: none may change it
 };
 
 /// A row-parallel linear: input features are partitioned, and an all-reduce adds the partial sums before the bias. Its
@@ -110,6 +112,7 @@ class RowLinear {
   Weight weight_;
   std::optional<BlockDiagonal> diagonal_;  ///< instead of weight_
   at::Tensor bias_;
+  std::shared_ptr<const AdapterSite> adapters_;  ///< nullptr: none may change it
 };
 
 /// Column-parallel linears whose outputs every rank gets in full: an all-gather of small outputs, so that no matrix is

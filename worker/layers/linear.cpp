@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "worker/layers/adapters/adapter_slots.h"
 #include "worker/layers/layers.h"
 #include "worker/ops/linear.h"
 
@@ -41,6 +42,7 @@ ColumnLinear::ColumnLinear(std::vector<const policy::Linear*> linears, Loader& l
     }
   }
   weight_ = loader.weight(weights);
+  adapters_ = loader.adapter_site(weights);
   if (some_.empty() || some_.front().bias.is_gathered()) return;
   bias_ = Weight(bias());
   some_.clear();
@@ -56,7 +58,9 @@ at::Tensor ColumnLinear::bias() const {
 at::Tensor ColumnLinear::operator()(const at::Tensor& x) const {
   if (singles_.empty()) {
     const at::Tensor added = bias();
-    return weight_.linear(x, added, x.scalar_type());
+    at::Tensor y = weight_.linear(x, added, x.scalar_type());
+    if (adapters_) adapters_->add(x, y);
+    return y;
   }
   std::vector<at::Tensor> all;
   for (const auto& [bias, weight] : singles_) {
@@ -69,22 +73,34 @@ at::Tensor ColumnLinear::operator()(const at::Tensor& x) const {
 }
 
 RowLinear::RowLinear(const policy::Linear& linear, Loader& loader) {
-  if (linear.weight.diagonal_blocks > 1)
+  if (linear.weight.diagonal_blocks > 1) {
     diagonal_.emplace(linear.weight, loader);
-  else
-    weight_ = loader.weight(linear.weight);
+  } else {
+    const policy::Param* weight = &linear.weight;
+    weight_ = loader.weight(*weight);
+    adapters_ = loader.adapter_site({&weight, 1});
+  }
   if (linear.bias) bias_ = loader.load(*linear.bias);
 }
 
 at::Tensor RowLinear::operator()(const at::Tensor& x, comm::Communicator& comm, at::ScalarType result) const {
-  if (comm.size() == 1 && !diagonal_) return weight_.linear(x, bias_, result);
+  if (comm.size() == 1 && !diagonal_) {
+    at::Tensor sum = weight_.linear(x, bias_, result);
+    if (adapters_) adapters_->add(x, sum);
+    return sum;
+  }
   at::Tensor y = partial(x);
   if (comm.size() > 1) comm.all_reduce(y);
   if (bias_.defined()) y.add_(bias_);
   return comm.size() > 1 ? y : y.to(result);
 }
 
-at::Tensor RowLinear::partial(const at::Tensor& x) const { return diagonal_ ? (*diagonal_)(x) : weight_.linear(x); }
+at::Tensor RowLinear::partial(const at::Tensor& x) const {
+  if (diagonal_) return (*diagonal_)(x);
+  at::Tensor y = weight_.linear(x);
+  if (adapters_) adapters_->add(x, y);
+  return y;
+}
 
 GatheredLinear::GatheredLinear(const std::vector<const policy::Linear*>& linears, Loader& loader)
     : columns_(linears, loader) {

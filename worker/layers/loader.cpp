@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "worker/base/error.h"
+#include "worker/layers/adapters/adapter_slots.h"
 #include "worker/ops/device_memory.h"
 #include "worker/ops/linear.h"
 #include "worker/policy/roles.h"
@@ -124,6 +125,10 @@ Weight Loader::weight(const Param& param, Access access) {
 std::optional<Weight> Loader::sharded(const Param& param) {
   const Param* one[] = {&param};
   return sharder_ ? sharder_->keep(one, Access::Product) : std::nullopt;
+}
+
+std::shared_ptr<const AdapterSite> Loader::adapter_site(std::span<const Param* const> params) const {
+  return adapters_ ? adapters_->site(params, *this) : nullptr;
 }
 
 at::Tensor Loader::load_slice(const Param& param, const TensorSlice& slice) {

@@ -21,6 +21,9 @@
 
 namespace pm::layers {
 
+class AdapterSite;
+class AdapterSlots;
+
 /// Returns the ATen type of a checkpoint type.
 at::ScalarType scalar_type(DType);
 
@@ -60,6 +63,10 @@ class Loader {
   at::Tensor largest_of_rows(const policy::Param&) const;
   /// Asks `sharder` for each weight from now on. It must outlive the loader.
   void shard_with(WeightSharder& sharder) { sharder_ = &sharder; }
+  /// Gives linears a place in these adapters from now on. They must outlive the loader.
+  void adapt_with(AdapterSlots& adapters) { adapters_ = &adapters; }
+  /// Returns where adapters add to the product of these stacked matrices; nullptr: nowhere.
+  std::shared_ptr<const AdapterSite> adapter_site(std::span<const policy::Param* const>) const;
 
   /// Reads rows (elements of vectors) of what load_rows() would return into `target`. The parameters must not be
   /// sharded over tensor-parallel ranks.
@@ -89,6 +96,7 @@ class Loader {
   const checkpoint::Checkpoint& checkpoint_;
   std::optional<checkpoint::DirectFiles> direct_files_;
   WeightSharder* sharder_ = nullptr;
+  AdapterSlots* adapters_ = nullptr;
   const Partition& partition_;
   int rank_;
   DType precision_;

@@ -11,6 +11,7 @@
 
 #include "planner/plan.h"
 #include "worker/comm/communicator.h"
+#include "worker/layers/adapters/adapter_slots.h"
 #include "worker/models/model.h"
 #include "worker/parallel/generation_executor.h"
 
@@ -70,6 +71,8 @@ class Executor {
   virtual int64_t weight_bytes() const = 0;
   virtual int64_t kv_bytes() const = 0;              ///< of the KV blocks
   virtual int64_t state_bytes() const { return 0; }  ///< of the states of recurrent layers
+  /// Returns the adapters of this rank; nullptr: there is no memory for any.
+  virtual layers::AdapterSlots* adapters() { return nullptr; }
 
  private:
   friend StepScope;
@@ -89,6 +92,7 @@ struct Shard {
   std::function<void(int64_t)> progress;             ///< called with the bytes read so far
   at::Device device = at::kCPU;
   bool graphs = true;  ///< decode steps are captured in CUDA graphs where the device supports it
+  layers::AdapterCapacity adapters = {};
 };
 
 /// Makes the executor of this rank under the strategy of the plan.

@@ -21,9 +21,10 @@ class FullyShardedExecutor final : public Executor, private GenerationExecutor, 
         loader_(*shard.checkpoint, partition_, 0, shard.plan->precision, shard.progress, shard.device),
         units_(policy_, *shard.plan, world_->rank()),
         prefetcher_(units_, loader_, shard.plan->gathering->buffer, world_),
-        model_(policy_, all_layers(policy_.metadata), sharded_loader()),
+        model_(policy_, all_layers(policy_.metadata), sharded_loader(shard.adapters)),
         sequences_(per_dp_rank(shard.plan->concurrency, shard.plan->data)) {
     units_.load(loader_);
+    if (adapters_) adapters_->check_sites(all_layers(policy_.metadata));
     loader_.loaded();
     check_weights(shard, shard.plan->ranks.at(static_cast<size_t>(world_->rank())).predicted.weights,
                   loader_.resident_bytes());
@@ -48,6 +49,7 @@ class FullyShardedExecutor final : public Executor, private GenerationExecutor, 
   int64_t weight_bytes() const override { return loader_.resident_bytes(); }
   int64_t kv_bytes() const override { return cache_ ? cache_->bytes() : 0; }
   int64_t state_bytes() const override { return cache_ ? cache_->state_bytes() : 0; }
+  layers::AdapterSlots* adapters() override { return adapters_ ? &*adapters_ : nullptr; }
 
  private:
   void begin_step(const StepRequirements& requirements) override {
@@ -102,7 +104,8 @@ class FullyShardedExecutor final : public Executor, private GenerationExecutor, 
   Tokens greedy(const at::Tensor& hidden) override { return model_.head()->best(hidden, *alone_).cpu(); }
   at::Tensor logits(const at::Tensor& hidden) override { return model_.head()->scores(hidden, *alone_).cpu(); }
 
-  layers::Loader& sharded_loader() {
+  layers::Loader& sharded_loader(const layers::AdapterCapacity& capacity) {
+    if (capacity.slots > 0) loader_.adapt_with(adapters_.emplace(policy_, capacity, loader_.device()));
     units_.gather_with(prefetcher_);
     loader_.shard_with(units_);
     return loader_;
@@ -138,6 +141,7 @@ class FullyShardedExecutor final : public Executor, private GenerationExecutor, 
   layers::Loader loader_;
   GatherUnits units_;
   WeightPrefetcher prefetcher_;
+  std::optional<layers::AdapterSlots> adapters_;  ///< whole on every rank, each of which computes alone
   models::Model model_;
   const int64_t sequences_;  ///< for whose recurrent states memory is allocated at first
   std::optional<layers::KvCache> cache_;

@@ -42,7 +42,7 @@ class TensorPipelineExecutor final : public Executor,
         metadata_(stage_metadata(policy_.metadata, rank_plan_.layers)),
         partition_(make_partition(metadata_, shard.plan->tensor, shard.plan->precision)),
         loader_(*shard.checkpoint, partition_, rank_plan_.tensor, shard.plan->precision, shard.progress, shard.device),
-        model_(policy_, rank_plan_.layers, loader_),
+        model_(policy_, rank_plan_.layers, adapted_loader(shard.adapters)),
         max_sequence_length_(shard.plan->sequence_length),
         sequences_(per_dp_rank(shard.plan->concurrency, shard.plan->data)),
         graphs_enabled_(shard.graphs),
@@ -51,6 +51,7 @@ class TensorPipelineExecutor final : public Executor,
                           !policy::has_latent_attention(models::Model::generating_stack(policy_)) &&
                           (tensor_->size() == 1 || tensor_->supports_graph_capture())) {
     loader_.loaded();
+    if (adapters_) adapters_->check_sites(rank_plan_.layers);
     check_weights(shard, partition_.weight_bytes(metadata_, rank_plan_.tensor), loader_.resident_bytes());
     if (shard.kv_blocks > 0 && caches()) make_blocks(shard.kv_blocks);
   }
@@ -74,9 +75,15 @@ class TensorPipelineExecutor final : public Executor,
   int64_t weight_bytes() const override { return loader_.resident_bytes(); }
   int64_t kv_bytes() const override { return cache_ ? cache_->bytes() : 0; }
   int64_t state_bytes() const override { return cache_ ? cache_->state_bytes() : 0; }
+  layers::AdapterSlots* adapters() override { return adapters_ ? &*adapters_ : nullptr; }
 
  private:
   void begin_step(const StepRequirements& requirements) override { bucket_ = requirements.bucket; }
+
+  layers::Loader& adapted_loader(const layers::AdapterCapacity& capacity) {
+    if (capacity.slots > 0) loader_.adapt_with(adapters_.emplace(policy_, capacity, loader_.device()));
+    return loader_;
+  }
 
   bool caches() const override { return models::Model::caches(policy_); }
 
@@ -184,6 +191,7 @@ class TensorPipelineExecutor final : public Executor,
   const ModelMetadata metadata_;  ///< of the layers of this stage
   const Partition partition_;
   layers::Loader loader_;
+  std::optional<layers::AdapterSlots> adapters_;
   models::Model model_;
   const int64_t max_sequence_length_;
   const int64_t sequences_;  ///< for whose recurrent states memory is allocated at first

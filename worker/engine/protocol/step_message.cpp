@@ -30,7 +30,7 @@ void visit_entry(Visit& visit, Entry& e) {
   visit(e.slot), visit(e.reset_table), visit(e.context), visit(e.tokens), visit(e.long_rope), visit(e.prompt),
       visit(e.blocks), visit(e.source), visit(e.source_blocks), visit(e.source_tokens), visit(e.output_kind);
   if (e.output_kind == OutputKind::Sampled) visit_device_sampling(visit, e.device_sampling);
-  visit(e.source_inputs), visit(e.scored), visit(e.scored_best);
+  visit(e.source_inputs), visit(e.scored), visit(e.scored_best), visit(e.adapter);
 }
 
 template <typename Visit, typename Message>
@@ -40,7 +40,7 @@ void visit_head(Visit& visit, Message& m) {
 
 template <typename Visit, typename Job>
 void visit_job(Visit& visit, Job& job) {
-  visit(job.inputs), visit(job.hidden_states), visit(job.attentions), visit(job.outputs);
+  visit(job.inputs), visit(job.hidden_states), visit(job.attentions), visit(job.outputs), visit(job.adapter);
 }
 
 }  // namespace
@@ -48,6 +48,8 @@ void visit_job(Visit& visit, Job& job) {
 std::vector<uint8_t> encode(const StepMessage& message) {
   WireWriter write;
   visit_head(write, message);
+  write(static_cast<uint32_t>(message.adapter_loads.size()));
+  for (const AdapterLoad& load : message.adapter_loads) write(load.slot), write(load.factors);
   write(static_cast<uint32_t>(message.entries.size()));
   for (const StepEntry& entry : message.entries) visit_entry(write, entry);
   write(message.forward.has_value());
@@ -59,6 +61,8 @@ StepMessage decode(std::span<const uint8_t> bytes) {
   WireReader read(bytes);
   StepMessage message;
   visit_head(read, message);
+  message.adapter_loads.resize(read.count(sizeof(int32_t)));
+  for (AdapterLoad& load : message.adapter_loads) read(load.slot), read(load.factors);
   message.entries.resize(read.count(sizeof(int32_t)));
   for (StepEntry& entry : message.entries) {
     visit_entry(read, entry);

@@ -47,6 +47,7 @@ struct StepEntry {
   std::vector<int32_t> scored = {};
   int64_t scored_best = 0;    ///< number of the most likely tokens that are wanted in place of each of them
   Arrays source_inputs = {};  ///< in place of `source`, of an encoder of images or audio: its inputs, one row
+  int32_t adapter = 0;        ///< slot of the adapter of its rows; 0: the base model
   bool operator==(const StepEntry&) const = default;
 
   /// Returns true if the encoder runs for this entry.
@@ -58,7 +59,15 @@ struct ForwardJob {
   std::vector<Arrays> inputs;  ///< one per request
   bool hidden_states = false, attentions = false;
   std::vector<std::string> outputs;
+  int32_t adapter = 0;  ///< slot of the adapter of all requests; 0: the base model
   bool operator==(const ForwardJob&) const = default;
+};
+
+/// Factors that replace the adapter of a slot before the step, by the names of layers::AdapterSlots::load.
+struct AdapterLoad {
+  int32_t slot = 0;
+  Arrays factors;
+  bool operator==(const AdapterLoad&) const = default;
 };
 
 /// Everything that the ranks of a data-parallel rank need to run one step.
@@ -70,6 +79,7 @@ struct StepMessage {
   std::vector<int32_t> block_copies;
   /// Pairs of slots: what recurrent layers keep of the first is copied to the second before the step.
   std::vector<int32_t> state_copies;
+  std::vector<AdapterLoad> adapter_loads;
   std::vector<StepEntry> entries;
   /// Batch size of the CUDA graph that runs the entries, captured at first use; 0: without a graph.
   int32_t bucket = 0;

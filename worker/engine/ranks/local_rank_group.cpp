@@ -47,7 +47,8 @@ void LocalRankGroup::load(const RankGroupConfig& config,
                                                                communicators[r],
                                                                {},
                                                                device,
-                                                               config.graphs}),
+                                                               config.graphs,
+                                                               config.adapters}),
                                       threads_each);
       });
     } catch (...) {

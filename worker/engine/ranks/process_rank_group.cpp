@@ -49,7 +49,7 @@ std::unique_ptr<Rank> load(const RankGroupConfig& config, const comm::RankPlacem
                                                              status.load_bytes = bytes;
                                                              report_time();
                                                            },
-                                                           device, config.graphs}));
+                                                           device, config.graphs, config.adapters}));
   });
   status.measured.communicator = segment_share(placement);
   report_loaded(rank->executor(), status);

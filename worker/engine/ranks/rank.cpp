@@ -46,7 +46,8 @@ parallel::StepRequirements step_requirements(const StepMessage& message) {
 int32_t graph_bucket(const StepMessage& message, parallel::Executor& executor) {
   const parallel::GenerationExecutor* generation = executor.generation();
   const bool single = std::all_of(message.entries.begin(), message.entries.end(), [](const StepEntry& entry) {
-    return entry.tokens.size() == 1 && !entry.encodes() && !entry.long_rope && entry.scored.empty();
+    return entry.tokens.size() == 1 && !entry.encodes() && !entry.long_rope && entry.scored.empty() &&
+           entry.adapter == 0;
   });
   return generation && single && !message.entries.empty()
              ? static_cast<int32_t>(generation->bucket(static_cast<int64_t>(message.entries.size())))
@@ -56,6 +57,20 @@ int32_t graph_bucket(const StepMessage& message, parallel::Executor& executor) {
 parallel::GenerationExecutor& Rank::generation() {
   if (parallel::GenerationExecutor* generation = executor_->generation()) return *generation;
   throw std::logic_error("a step of generation was sent to a rank whose model does not generate");
+}
+
+/// Returns the memory of adapters. Throws std::logic_error where there is none.
+layers::AdapterSlots& Rank::adapters() {
+  if (layers::AdapterSlots* adapters = executor_->adapters()) return *adapters;
+  throw std::logic_error("a step with an adapter was sent to a rank that has no memory for one");
+}
+
+/// Says which adapter each row of the entries has.
+void Rank::select_adapters(const std::vector<StepEntry>& entries) {
+  std::vector<int32_t> slots;
+  for (const StepEntry& entry : entries) slots.insert(slots.end(), entry.tokens.size(), entry.adapter);
+  if (executor_->adapters() || std::any_of(slots.begin(), slots.end(), [](int32_t slot) { return slot > 0; }))
+    adapters().select(slots);
 }
 
 /// Applies the message's changes to the block tables, then concatenates the tokens of the entries.
@@ -281,8 +296,10 @@ StepOutput Rank::execute(const StepMessage& message) {
     const parallel::StepScope step = executor_->begin(step_requirements(message));
     if (!message.block_copies.empty()) generation().copy_blocks(message.block_copies);
     if (!message.state_copies.empty()) generation().copy_states(message.state_copies);
+    for (const AdapterLoad& load : message.adapter_loads) adapters().load(load.slot, load.factors);
     models::StepRows rows = build_rows(message);
     if (!message.entries.empty()) {
+      select_adapters(message.entries);
       if (const std::optional<ops::SampleBatch> samples = decode_samples(message)) {
         if (const at::Tensor tokens = generation().decode(rows, *samples); tokens.defined())
           set_tokens(message, tokens, output);
@@ -294,10 +311,12 @@ StepOutput Rank::execute(const StepMessage& message) {
         }
       }
     }
-    if (message.forward)
+    if (message.forward) {
+      if (executor_->adapters() || message.forward->adapter > 0) adapters().select_all(message.forward->adapter);
       output.outputs =
           executor_->forward(message.forward->inputs,
                              {message.forward->hidden_states, message.forward->attentions, message.forward->outputs});
+    }
   }
   executor_->communicator().check();
   return output;

@@ -41,6 +41,8 @@ class Rank {
     int64_t source_tokens = 0;  ///< encoder-decoder: length of the encoder's output that cross-attention reads
   };
   StepOutput execute(const StepMessage&);
+  layers::AdapterSlots& adapters();
+  void select_adapters(const std::vector<StepEntry>&);
   models::StepRows build_rows(const StepMessage&);
   void add_encoder_rows(const StepMessage&, models::StepRows&);
   void compute_outputs(const StepMessage&, parallel::SamplingExecutor&, const at::Tensor& hidden, StepOutput&);

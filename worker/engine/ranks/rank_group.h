@@ -20,6 +20,7 @@ struct RankGroupConfig {
   int64_t max_kv_blocks = 0;  ///< > 0: measure memory and make as many KV blocks as fit beside the largest step, at
                               ///< most this many (process groups on an accelerator only)
   bool graphs = true;         ///< capture CUDA graphs, as in parallel::Shard
+  layers::AdapterCapacity adapters = {};
 };
 
 /// Result of one step.

@@ -23,9 +23,14 @@ int64_t resident_bytes() {
   return 0;
 }
 
+/// Weights, and the memory of adapters beside them.
+int64_t weight_bytes(parallel::Executor& executor) {
+  return executor.weight_bytes() + (executor.adapters() ? executor.adapters()->bytes() : 0);
+}
+
 void report_device(parallel::Executor& executor, comm::RankStatus& status) {
   const ops::DeviceMemory memory = ops::device_memory(executor.device());
-  const int64_t weights_and_kv = executor.weight_bytes() + executor.kv_bytes() + executor.state_bytes();
+  const int64_t weights_and_kv = weight_bytes(executor) + executor.kv_bytes() + executor.state_bytes();
   status.measured.activations = std::max<int64_t>(status.measured.activations, memory.peak_allocated - weights_and_kv);
   const int64_t of_activations = std::clamp<int64_t>(memory.reserved - weights_and_kv, 0, status.measured.activations);
   const int64_t communicators = executor.communicator().device_bytes();
@@ -50,7 +55,7 @@ void report_graphs(parallel::Executor& executor, comm::RankStatus& status) {
 }  // namespace
 
 void report_loaded(parallel::Executor& executor, comm::RankStatus& status) {
-  status.measured.weights = executor.weight_bytes();
+  status.measured.weights = weight_bytes(executor);
   status.measured.kv = executor.kv_bytes() + executor.state_bytes();
   if (executor.device().is_cpu()) {
     status.measured.runtime =

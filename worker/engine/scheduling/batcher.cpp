@@ -92,11 +92,11 @@ std::unique_ptr<SequenceGroup> Batcher::make(Request request, std::function<void
     add_tokens(std::move(request.prompt));
     request.prompt = {limits_.decoder_start};
   }
-  if (request.prompt_logprobs >= 0 && (group->has_source() || limits_.recomputes))
-    refuse(group->has_source()
-               ? "log-probabilities of the prompt are not available: this model reads the prompt by an encoder"
-               : "log-probabilities of the prompt are not available: this model computes each sequence from its "
-                 "beginning for every token");
+  if ((request.adapter || request.prompt_logprobs >= 0) && (group->has_source() || limits_.recomputes))
+    refuse(std::string(request.adapter ? "adapters" : "log-probabilities of the prompt") +
+           " are not available: this model " +
+           (group->has_source() ? "reads the prompt by an encoder"
+                                : "computes each sequence from its beginning for every token"));
   SamplingParams& sampling = request.sampling;
   sampling.eos.clear();
   if (!request.ignore_eos) sampling.eos.assign(request.eos.begin(), request.eos.end());
@@ -209,7 +209,8 @@ bool Batcher::allocate_blocks(SequenceGroup& group) {
   const int64_t most = limits_.short_rope_tokens;
   group.long_rope = most > 0 && std::all_of(group.sequences.begin(), group.sequences.end(),
                                             [&](const Sequence& sequence) { return sequence.length() > most; });
-  const BlockPool::PrefixNode root = group.long_rope ? BlockPool::long_rope_root : 0;
+  const int64_t adapter = group.request.adapter ? group.request.adapter->id : 0;
+  const BlockPool::PrefixNode root = BlockPool::root(adapter, group.long_rope);
   BlockPool::Prefix prefix{.blocks = {}, .end = root};
   if (!group.has_source() && !limits_.recurrent && !group.scores_prompt())
     prefix = pool_.find_prefix(first.tokens, root);
@@ -381,8 +382,8 @@ void Batcher::add_source(Plan& plan, SequenceGroup& group, Sequence& sequence) {
 /// Returns the entry of a sequence's next tokens, and counts what the ranks know after it.
 StepEntry Batcher::make_entry(SequenceGroup& group, Sequence& sequence, int64_t tokens) const {
   EncoderSource* source = group.has_source() ? &group.sources[static_cast<size_t>(sequence.source)] : nullptr;
-  StepEntry entry;
-  entry.slot = sequence.slot;
+  StepEntry entry{.slot = sequence.slot};
+  entry.adapter = group.request.adapter ? group.request.adapter->slot : 0;
   entry.context = sequence.computed;
   entry.long_rope = group.long_rope && sequence.computed < limits_.short_rope_tokens;
   const auto from = sequence.tokens.begin() + static_cast<std::ptrdiff_t>(sequence.computed);

@@ -35,8 +35,9 @@ class BlockPool {
 
   /// Id of a node of the prefix tree. It identifies a cached block together with all tokens before it; 0 is the root.
   using PrefixNode = int64_t;
-  /// Root of the prefixes whose keys are rotated as those of long sequences (LongRoPE), which are other keys.
-  static constexpr PrefixNode long_rope_root = -1;
+  /// Returns the root of the prefixes of an adapter (0: the base model), or of those whose keys are rotated as those
+  /// of long sequences (LongRoPE): their keys and values are others for equal tokens.
+  static constexpr PrefixNode root(int64_t adapter, bool long_rope) { return -(2 * adapter + (long_rope ? 1 : 0)); }
   struct Prefix {
     std::vector<int32_t> blocks;  ///< the caller owns one reference to each
     PrefixNode end = 0;           ///< node of the last block

@@ -53,6 +53,10 @@ void DataParallelEngine::cancel(const std::string& id) {
   for (const auto& scheduler : schedulers_) scheduler->cancel(id);
 }
 
+void DataParallelEngine::load_adapter(int32_t slot, Arrays factors) {
+  for (const auto& scheduler : schedulers_) scheduler->load_adapter(slot, factors);
+}
+
 Statistics DataParallelEngine::statistics() const {
   Statistics all;
   for (const auto& scheduler : schedulers_) {

@@ -22,6 +22,7 @@ class DataParallelEngine final : public Engine {
   void submit(Request, std::function<void(const Event&)>) override;
   void forward(ForwardRequest, std::function<void(ForwardResult)>) override;
   void cancel(const std::string& id) override;
+  void load_adapter(int32_t slot, Arrays factors) override;
   Statistics statistics() const override;
   void fail(const std::string& reason) override;
   int64_t steps() const override;

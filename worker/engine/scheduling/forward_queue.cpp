@@ -41,7 +41,8 @@ std::vector<ForwardPart> ForwardQueue::take(int64_t& tokens) {
     const int64_t left = forward.rows - forward.sent_rows,
                   cost = std::max(row_tokens(request.inputs, step_tokens_), std::min(least_cost_, step_tokens_));
     if (!taken.empty() && (runs_alone(request) || request.outputs != taken.front().forward->request.outputs ||
-                           left * cost > token_budget || forward.sent_rows > 0)) {
+                           request.adapter != taken.front().forward->request.adapter || left * cost > token_budget ||
+                           forward.sent_rows > 0)) {
       ++it;
       continue;
     }
@@ -64,7 +65,7 @@ std::vector<ForwardPart> ForwardQueue::take(int64_t& tokens) {
 
 ForwardJob ForwardQueue::make_job(const std::vector<ForwardPart>& parts) {
   const ForwardRequest& first = parts.front().forward->request;
-  ForwardJob job{{}, first.hidden_states, first.attentions, first.outputs};
+  ForwardJob job{{}, first.hidden_states, first.attentions, first.outputs, first.adapter ? first.adapter->slot : 0};
   for (const ForwardPart& part : parts) {
     Arrays& inputs = part.forward->request.inputs;
     job.inputs.push_back(part.rows == part.forward->rows ? std::move(inputs)

@@ -58,6 +58,7 @@ Scheduler::~Scheduler() {
     stopping_ = true;
   }
   wake_.notify_all();
+  adapter_loaded_.notify_all();
   thread_.join();
 }
 
@@ -98,6 +99,15 @@ void Scheduler::forward(ForwardRequest request, std::function<void(ForwardResult
   wake_.notify_all();
 }
 
+void Scheduler::load_adapter(int32_t slot, Arrays factors) {
+  std::unique_lock lock(mutex_);
+  adapter_loads_.push_back({slot, std::move(factors)});
+  const int64_t number = ++adapters_requested_;
+  wake_.notify_all();
+  adapter_loaded_.wait(lock, [&] { return adapters_loaded_ >= number || !failure_.empty() || stopping_; });
+  if (adapters_loaded_ < number) throw Error(Reason::RankLost, failure_.empty() ? "the engine is stopping" : failure_);
+}
+
 void Scheduler::cancel(const std::string& id) {
   std::lock_guard lock(mutex_);
   batcher_.cancel(id);
@@ -132,6 +142,7 @@ void Scheduler::fail(const std::string& reason) {
     if (failure_.empty()) failure_ = reason;
   }
   wake_.notify_all();
+  adapter_loaded_.notify_all();
   fail_all(reason);
 }
 
@@ -174,8 +185,23 @@ void Scheduler::step() {
 }
 
 bool Scheduler::launch() {
+  if (launch_adapters()) return true;
   forward_next_ = !forward_next_;
   return forward_next_ ? launch_tokens() || launch_forward() : launch_forward() || launch_tokens();
+}
+
+/// Sends the adapters that are to be loaded, in a message of their own.
+bool Scheduler::launch_adapters() {
+  InFlightStep pending;
+  pending.begin = clock_();
+  {
+    std::lock_guard lock(mutex_);
+    if (adapter_loads_.empty()) return false;
+    pending.message.adapter_loads.push_back(std::move(adapter_loads_.front()));
+    adapter_loads_.pop_front();
+  }
+  start(std::move(pending));
+  return true;
 }
 
 /// Sends a generation step. At most pipeline_batches are in flight: a further one would stay a small batch, which takes
@@ -271,11 +297,13 @@ void Scheduler::complete_step() {
   int64_t open_now = 0;
   {
     std::lock_guard lock(mutex_);
+    adapters_loaded_ += static_cast<int64_t>(pending.message.adapter_loads.size());
     forward_queue_.finish(pending.parts, std::move(output.outputs), ended);
     in_flight_.pop_front();
     open_now = open();
   }
   send(ended);
+  adapter_loaded_.notify_all();
   if (worked) observe(times, begin);
   last_end_ = open_now > 0 ? std::optional(clock_()) : std::nullopt;
   if (observer_.after_step) observer_.after_step(step, open_now);
@@ -306,7 +334,7 @@ void Scheduler::loop() {
       drop_cancelled();
       {
         std::unique_lock lock(mutex_);
-        const auto due = [&] { return stopping_ || !failure_.empty() || open() > 0; };
+        const auto due = [&] { return stopping_ || !failure_.empty() || open() > 0 || !adapter_loads_.empty(); };
         if (in_flight_.empty() && !due()) {
           dp_rank_.set_idle();
           wake_.wait_for(lock, heartbeat_interval, due);

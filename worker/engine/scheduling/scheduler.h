@@ -43,6 +43,7 @@ class Scheduler final : public Engine {
   void forward(ForwardRequest, std::function<void(ForwardResult)>) override;
   void cancel(const std::string& id) override;
   Statistics statistics() const override;
+  void load_adapter(int32_t slot, Arrays factors) override;
   void fail(const std::string& reason) override;
   int64_t steps() const override;
   /// Returns why the engine stopped; empty while it runs.
@@ -63,6 +64,7 @@ class Scheduler final : public Engine {
   void loop();
   void step();
   bool launch();
+  bool launch_adapters();
   bool launch_tokens();
   bool launch_forward();
   void send_heartbeat_step();
@@ -90,6 +92,9 @@ class Scheduler final : public Engine {
   ForwardQueue forward_queue_;
   std::deque<InFlightStep> in_flight_;  ///< modified by the loop only
   int64_t rejected_ = 0, steps_ = 0;
+  std::deque<AdapterLoad> adapter_loads_;  ///< that no message has yet
+  int64_t adapters_requested_ = 0, adapters_loaded_ = 0;
+  std::condition_variable adapter_loaded_;
   std::string failure_;
   bool stopping_ = false;
   std::thread thread_;

@@ -31,13 +31,15 @@ StepMessage example() {
        .tokens = {9},
        .output_kind = OutputKind::Sampled,
        .device_sampling = {{0.5, 0.9, 0.1, 40, 7, 1, 33, true}, 3, {{4, 1.5f, 0.25f}, {210, 1, INFINITY}}}});
-  message.entries.push_back({.slot = 5, .tokens = {9, 8, 7}, .scored = {8, 7}, .scored_best = 4});
+  message.entries.push_back({.slot = 5, .tokens = {9, 8, 7}, .scored = {8, 7}, .scored_best = 4, .adapter = 6});
+  message.adapter_loads = {{2, {{"layer.a", {{1, 2}, std::vector<float>{1, 2}}}}}, {3, {}}};
   message.forward = ForwardJob{
       {{{"input_ids", {{2, 3}, std::vector<int64_t>(6)}}, {"pixel_values", {{1, 3, 2, 2}, std::vector<float>(12)}}},
        {{"input_ids", {{1, 1}, std::vector<int64_t>(1)}}}},
       true,
       false,
-      {"logits", "pooler_output"}};
+      {"logits", "pooler_output"},
+      7};
   return message;
 }
 
