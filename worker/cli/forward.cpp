@@ -26,6 +26,7 @@ int forward_once(const ForwardOptions& options, const Program& program) {
   const Setup setup = prepare(options, options.process.plan_file());
   if (options.processes && !options.process.is_rank()) return launch_ranks(program, options.process, setup, {});
   const Arrays inputs = read_tensors(options.inputs);
+  const std::string adapter = options.adapters.empty() ? "" : options.adapters.front();
   const auto run = [&](engine::RankGroup& group) {
     write_tensors(options.outputs, run_forward(group, setup.model, setup.plan,
                                                {.id = {},
@@ -33,7 +34,8 @@ int forward_once(const ForwardOptions& options, const Program& program) {
                                                 .hidden_states = options.hidden_states,
                                                 .attentions = options.attentions,
                                                 .outputs = {},
-                                                .by_micro_batch = options.by_micro_batch}));
+                                                .by_micro_batch = options.by_micro_batch},
+                                               setup.adapters, adapter));
     return 0;
   };
   if (options.processes) return run_rank(options.process, setup.group(0), run);
@@ -59,8 +61,14 @@ class LoadedModel {
   int64_t blocks_ = 0;
 };
 
+/// Returns the folders of the adapters of a job: one for each prompt, or one for a forward pass. "" is the base model.
+std::vector<std::string> adapters_of(const nlohmann::json& job) {
+  return job.value("adapters", std::vector<std::string>());
+}
+
 nlohmann::json run_job(const nlohmann::json& job, LoadedModel& loaded) {
   const Setup& setup = loaded.setup;
+  const std::vector<std::string> adapters = adapters_of(job);
   if (job.contains("generate")) {
     std::vector<Prompt> prompts;
     if (job.contains("inputs")) {
@@ -70,11 +78,15 @@ nlohmann::json run_job(const nlohmann::json& job, LoadedModel& loaded) {
       for (auto& ids : job["generate"].at("input_ids").get<std::vector<std::vector<int32_t>>>())
         prompts.push_back({std::move(ids), {}});
     }
+    if (!adapters.empty() && adapters.size() != prompts.size())
+      throw Error(Reason::InvalidJob,
+                  std::to_string(adapters.size()) + " adapters for " + std::to_string(prompts.size()) + " prompts");
+    for (size_t i = 0; !adapters.empty() && i < prompts.size(); ++i) prompts[i].adapter = adapters.at(i);
     const engine::GenerationConfig generation = engine::read_generation_config(job["generate"]);
     const int64_t blocks = generation_blocks(setup.model, prompts, generation);
     nlohmann::json answer = {{"ok", true}, {"sequences", nlohmann::json::array()}, {"scores", nlohmann::json::array()}};
-    for (const GeneratedSequence& sequence :
-         run_generation(loaded.group(blocks), setup.model, setup.plan, blocks, prompts, generation)) {
+    for (const GeneratedSequence& sequence : run_generation(loaded.group(blocks), setup.model, setup.plan, blocks,
+                                                            prompts, generation, nullptr, setup.adapters)) {
       answer["sequences"].push_back(sequence.tokens);
       answer["scores"].push_back(sequence.score);
     }
@@ -88,7 +100,8 @@ nlohmann::json run_job(const nlohmann::json& job, LoadedModel& loaded) {
                              .hidden_states = job.value("hidden_states", false),
                              .attentions = job.value("attentions", false),
                              .outputs = {},
-                             .by_micro_batch = job.value("by_micro_batch", false)}));
+                             .by_micro_batch = job.value("by_micro_batch", false)},
+                            setup.adapters, adapters.empty() ? "" : adapters.front()));
   return {{"ok", true}};
 }
 
@@ -108,8 +121,9 @@ int forward_batch(const ForwardOptions& defaults) {
       options.sizes = job.value("sizes", options.sizes);
       options.offload_to = job.value("offload_to", options.offload_to);
       options.policy = job.value("policy", options.policy);
-      const std::string wanted = nlohmann::json{options.model,    options.ranks, options.precision, options.policy,
-                                                options.strategy, options.sizes, options.offload_to}
+      options.adapters = adapters_of(job);
+      const std::string wanted = nlohmann::json{options.adapters, options.model,    options.ranks, options.precision,
+                                                options.policy,   options.strategy, options.sizes, options.offload_to}
                                      .dump();
       if (!loaded || key != wanted) {
         loaded.reset();
@@ -145,12 +159,15 @@ void add_forward(CLI::App& app, Program& program) {
   subcommand->add_flag("--attentions", options->attentions, "Also write attentions.0, ... of all heads");
   subcommand->add_flag("--by-micro-batch", options->by_micro_batch,
                        "Write the outputs of each micro-batch separately: micro_batches.0.logits, ...");
+  subcommand
+      ->add_option("--adapter", options->adapters, "Folder of a LoRA adapter (PEFT) that the rows of all inputs get")
+      ->expected(1);
   subcommand->add_flag("--processes", options->processes,
                        "Run ranks as processes over shared memory instead of threads");
   subcommand->add_flag(
       "--batch", options->batch,
       "Read jobs as JSON lines from standard input: {\"model\", \"ranks\", \"strategy\", \"sizes\", \"offload_to\", "
-      "\"inputs\", \"outputs\", \"hidden_states\", \"attentions\"} or "
+      "\"adapters\": [folders], \"inputs\", \"outputs\", \"hidden_states\", \"attentions\"} or "
       "{\"model\", \"ranks\", \"generate\": {\"input_ids\": [[..]], \"max_new_tokens\", ..}}, with \"inputs\": [files] "
       "in "
       "place of ids for encoders of images or audio; one result line each");

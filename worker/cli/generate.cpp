@@ -141,8 +141,13 @@ int generate(const GenerateOptions& options) {
     if (!options.stops.empty())
       throw Error(Reason::Usage, "--stop needs a tokenizer, and " + why + "; give --eos-token-id");
   }
-  const std::vector<Prompt> prompts =
-      all_prompts(options, setup, retriever ? retriever->question_tokenizer() : tokenizer);
+  std::vector<Prompt> prompts = all_prompts(options, setup, retriever ? retriever->question_tokenizer() : tokenizer);
+  const size_t adapters = options.adapters.size();
+  if (adapters > 1 && adapters != prompts.size())
+    throw Error(Reason::Usage, std::to_string(adapters) + " times --adapter for " + std::to_string(prompts.size()) +
+                                   " prompts; give one for all, or one for each");
+  for (size_t i = 0; adapters > 0 && i < prompts.size(); ++i)
+    prompts[i].adapter = options.adapters[adapters > 1 ? i : 0];
   const engine::GenerationConfig generation = generation_of(options, setup.checkpoint.folder(), tokenizer);
   const int64_t blocks = generation_blocks(setup.model, prompts, generation);
   const auto group = engine::local_rank_group(setup.group(blocks));
@@ -150,7 +155,7 @@ int generate(const GenerateOptions& options) {
   std::vector<double> scores;
   nlohmann::json texts = nlohmann::json::array(), passages = nlohmann::json::array();
   for (GeneratedSequence& sequence : run_generation(*group, setup.model, setup.plan, blocks, prompts, generation,
-                                                    retriever ? &*retriever : nullptr)) {
+                                                    retriever ? &*retriever : nullptr, setup.adapters)) {
     if (sequence.passages) passages.push_back(server::passages_json(*sequence.passages));
     if (tokenizer) texts.push_back(text_of(sequence, *tokenizer, options.stops));
     sequences.push_back(std::move(sequence.tokens));
@@ -200,6 +205,12 @@ void add_generate(CLI::App& app, Program& program) {
       ->add_option("--stop,--stop-strings", options->stops,
                    "Text before which an answer ends; may be given several times")
       ->check([](const std::string& text) { return text.empty() ? std::string("a stop string is empty") : ""; });
+  subcommand
+      ->add_option(
+          "--adapter", options->adapters,
+          "Folder of a LoRA adapter (PEFT) that answers; once for all prompts, or once for each, in order, where "
+          "an empty text is the base model")
+      ->allow_extra_args(false);
   subcommand->add_flag("--json", options->json,
                        R"(Prints {"text": [...], "sequences": [[ids]]}, with beams also "scores", of a model that )"
                        R"(retrieves also "passages")");

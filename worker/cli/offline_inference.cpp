@@ -13,6 +13,7 @@
 #include "worker/engine/protocol/batch_rows.h"
 #include "worker/engine/scheduling/batcher.h"
 #include "worker/models/inputs.h"
+#include "worker/server/serving/adapter_pool.h"
 
 namespace pm::cli {
 
@@ -127,11 +128,14 @@ server::RetrievalEngine::Check request_check(const engine::Limits& limits) {
 }
 
 Arrays run_forward(engine::RankGroup& group, const policy::Model& model, const Plan& plan,
-                   engine::ForwardRequest request) {
+                   engine::ForwardRequest request, const layers::AdapterCapacity& adapters,
+                   const std::string& adapter) {
   engine::Limits limits = engine_limits(model, plan, 0, 0, 1, 1);
   if (plan.pipeline == 1)
     limits.step_tokens = std::numeric_limits<int64_t>::max() / 64;  // nothing else waits for a step
   engine::DataParallelEngine engine(group, limits);
+  server::AdapterPool pool(engine, model, adapters.slots, adapters.rank);
+  if (!adapter.empty()) request.adapter = pool.load(adapter, adapter, adapter);
   std::promise<engine::ForwardResult> done;
   request.id = "forward";
   engine.forward(std::move(request), [&](engine::ForwardResult result) { done.set_value(std::move(result)); });
@@ -143,7 +147,8 @@ Arrays run_forward(engine::RankGroup& group, const policy::Model& model, const P
 std::vector<GeneratedSequence> run_generation(engine::RankGroup& group, const policy::Model& model, const Plan& plan,
                                               int64_t kv_blocks, const std::vector<Prompt>& prompts,
                                               const engine::GenerationConfig& generation,
-                                              const server::Retriever* retriever) {
+                                              const server::Retriever* retriever,
+                                              const layers::AdapterCapacity& adapters) {
   if (!group.leader().executor().generation())
     refuse(model.architecture + " cannot generate: it has no language-model head, or its policy does not let it");
   std::mutex mutex;
@@ -159,6 +164,10 @@ std::vector<GeneratedSequence> run_generation(engine::RankGroup& group, const po
   const int64_t inputs = static_cast<int64_t>(prompts.size()) * sources_of(model);
   const engine::Limits limits = engine_limits(model, plan, 0, kv_blocks, inputs * width_of(generation), inputs);
   engine::DataParallelEngine generator(group, limits);
+  server::AdapterPool pool(generator, model, adapters.slots, adapters.rank);
+  for (const Prompt& prompt : prompts)
+    if (const std::string& folder = prompt.adapter; !folder.empty() && !pool.find(folder))
+      pool.load(folder, folder, folder);
   std::optional<server::RetrievalEngine> retrieving;
   if (model.retrieval && !retriever) throw std::logic_error(model.architecture + " generates without a retriever");
   if (model.retrieval) retrieving.emplace(generator, model, *retriever, request_check(limits));
@@ -173,6 +182,7 @@ std::vector<GeneratedSequence> run_generation(engine::RankGroup& group, const po
                             .search = generation.search};
     request.max_time = generation.max_time.value_or(0);
     request.source = prompts[row].source;
+    request.adapter = pool.find(prompts[row].adapter);
     request.sampling.min_new_tokens =
         std::max(request.sampling.min_new_tokens,
                  generation.min_length.value_or(0) - static_cast<int64_t>(answer_start(model, prompts[row]).size()));

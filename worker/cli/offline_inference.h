@@ -16,7 +16,9 @@ namespace pm::cli {
 
 /// Runs one forward pass over tensors under Hugging Face's names (worker/models/inputs.h), in micro-batches if the plan
 /// has them. Throws Error{Request} that names the invalid tensor.
-Arrays run_forward(engine::RankGroup&, const policy::Model&, const Plan&, engine::ForwardRequest);
+/// `adapters` has slots for `adapter`, a folder; empty: the base model runs.
+Arrays run_forward(engine::RankGroup&, const policy::Model&, const Plan&, engine::ForwardRequest,
+                   const layers::AdapterCapacity& adapters = {}, const std::string& adapter = {});
 
 /// Returns the limits of the engine for this model, for each data-parallel rank of the plan. `sequence_length` is the
 /// plan's maximum; with 0 only the model's positions limit it.
@@ -39,6 +41,7 @@ struct GeneratedSequence {
 struct Prompt {
   std::vector<int32_t> tokens;
   Arrays source;
+  std::string adapter = {};  ///< its folder; empty: the base model answers
 };
 
 /// Returns one prompt for each row of an encoder's inputs of images or audio. Throws Error{InvalidRequest} for tensors
@@ -50,8 +53,10 @@ int64_t generation_blocks(const policy::Model&, const std::vector<Prompt>& promp
 /// Generates from each prompt and returns prompt and answer, num_return_sequences in a row for each prompt, as
 /// transformers.generate returns them: with the end token, but without padding. An encoder-decoder returns the answer
 /// with its start token. `retriever` is nullptr but for a model that retrieves, whose prompts are questions.
+/// `adapters` has slots for those of the prompts.
 std::vector<GeneratedSequence> run_generation(engine::RankGroup&, const policy::Model&, const Plan&, int64_t kv_blocks,
                                               const std::vector<Prompt>& prompts, const engine::GenerationConfig&,
-                                              const server::Retriever* retriever = nullptr);
+                                              const server::Retriever* retriever = nullptr,
+                                              const layers::AdapterCapacity& adapters = {});
 
 }  // namespace pm::cli

@@ -25,6 +25,11 @@ struct ModelOptions {
   int micro_batches = 0;  ///< 0: the planner chooses
   bool no_graphs = false;
   int64_t max_sequence_length = 0, max_concurrency = 64;
+  /// Adapters: folders, "" for none; what memory is kept for where that is more than these need (0: it is not); and
+  /// whether adapters of any modules may be loaded later.
+  std::vector<std::string> adapters;
+  int64_t max_adapters = 0, max_adapter_rank = 0;
+  bool adapts_any_module = false;
   std::string device_memory;  ///< empty: the free memory of the devices, or an equal share of the host's memory on CPU
   void add_to(CLI::App& subcommand);
 };
@@ -36,13 +41,15 @@ struct Setup {
   policy::Model model;
   Plan plan;
   bool graphs = true;
+  layers::AdapterCapacity adapters = {};
   engine::RankGroupConfig group(int64_t kv_blocks) const {
     return {.checkpoint = &checkpoint,
             .model = &model,
             .plan = &plan,
             .kv_blocks = kv_blocks,
             .device = device,
-            .graphs = graphs};
+            .graphs = graphs,
+            .adapters = adapters};
   }
 };
 

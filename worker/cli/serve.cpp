@@ -3,6 +3,7 @@
 // scheduler and the API.
 #include <csignal>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <thread>
 
 #include "base/digest.h"
@@ -24,6 +25,7 @@
 #include "worker/server/generation/generation_defaults.h"
 #include "worker/server/monitoring/admin_server.h"
 #include "worker/server/retrieval/retrieval_engine.h"
+#include "worker/server/serving/adapter_pool.h"
 #include "worker/tokenizer/chat_template.h"
 #include "worker/tokenizer/entity_tokenizer.h"
 #include "worker/tokenizer/tokenizer.h"
@@ -38,6 +40,8 @@ struct ServeOptions : ModelOptions {
   ProcessOptions process;
   std::string host = "0.0.0.0";
   std::vector<std::string> names;
+  std::vector<std::string> named_adapters;  ///< NAME=FOLDER
+  std::string adapter_updates;              ///< folder below which adapters may be loaded later; empty: none
   std::string metrics_names = "both";
   std::string api_keys_folder, certificate, key;
   int port = http_port, admin_port = pm::admin_port, drain_seconds = 60;
@@ -89,6 +93,51 @@ std::string name_of_folder(const std::filesystem::path& folder) {
   return (whole.has_filename() ? whole : whole.parent_path()).filename().string();
 }
 
+/// Returns the two sides of NAME=FOLDER. Throws Error{Usage}.
+std::pair<std::string, std::string> named_adapter(const std::string& text) {
+  const size_t equals = text.find('=');
+  if (equals == 0 || equals == text.npos || equals + 1 == text.size())
+    throw Error(Reason::Usage,
+                "--adapter \"" + text + "\" is not NAME=FOLDER; write e.g. --adapter sql=/models/sql-lora");
+  return {text.substr(0, equals), text.substr(equals + 1)};
+}
+
+/// Checks the names of adapters, and reads their folders into the options of the model. Throws Error{Usage}.
+void read_adapters(ServeOptions& options) {
+  if (!options.adapter_updates.empty()) {
+    if (!std::filesystem::is_directory(options.adapter_updates))
+      throw Error(Reason::Usage, "--adapter-updates " + options.adapter_updates + " is not a folder");
+    options.adapts_any_module = true;
+  }
+  std::set<std::string> taken(options.names.begin(), options.names.end());
+  if (taken.empty()) taken.insert(name_of_folder(options.model));
+  for (const std::string& text : options.named_adapters) {
+    const auto [name, folder] = named_adapter(text);
+    if (!taken.insert(name).second)
+      throw Error(Reason::Usage,
+                  "--adapter " + text + ": the name " + name + " is given twice; each model has its own");
+    options.adapters.push_back(folder);
+  }
+  const auto given = static_cast<int64_t>(options.named_adapters.size());
+  if (options.max_adapters > 0 && options.max_adapters < given)
+    throw Error(Reason::Usage, "--max-adapters is " + std::to_string(options.max_adapters) + ", and " +
+                                   std::to_string(given) + " adapters are given; raise it");
+  if (options.max_adapters == 0 && options.adapter_updates.empty()) options.max_adapters = given;
+}
+
+/// Loads the adapters of the options; nullptr: there are none.
+std::unique_ptr<server::AdapterPool> make_adapters(const ServeOptions& options, const Setup& setup,
+                                                   engine::Engine& engine) {
+  if (setup.adapters.slots == 0) return nullptr;
+  auto pool = std::make_unique<server::AdapterPool>(engine, setup.model, setup.adapters.slots, setup.adapters.rank);
+  for (const std::string& text : options.named_adapters) {
+    const auto [name, folder] = named_adapter(text);
+    pool->load(name, folder, folder);
+    LOG(INFO) << "adapter " << name << " of " << folder << " is loaded";
+  }
+  return pool;
+}
+
 int lead(const ServeOptions& options, const Setup& setup, engine::RankGroup& group) {
   const std::filesystem::path folder = setup.checkpoint.folder();
   std::optional<server::Retriever> retriever;  // before the probe, for it refuses a broken index
@@ -124,8 +173,11 @@ int lead(const ServeOptions& options, const Setup& setup, engine::RankGroup& gro
   server::ApiOptions api;
   api.http.host = options.host;
   api.http.port = options.port;
+  const auto pool = make_adapters(options, setup, engine);
   api.names = server::ServedNames(options.names);
   if (api.names.empty()) api.names = {name_of_folder(folder)};
+  if (pool) api.names.add(*pool, !options.adapter_updates.empty());
+  if (pool) api.adapters = {pool.get(), options.adapter_updates};
   api.eos = setup.model.eos;
   api.capabilities = server::read_capabilities(setup.model, folder);
   api.defaults = server::read_generation_defaults(folder);
@@ -227,12 +279,24 @@ void read_nodes(ServeOptions& options, const Plan& plan) {
   nodes.plan = base::to_hex(base::sha256(to_json(plan).dump()).substr(0, 8));
 }
 
+/// Throws Error{ModelUnreadable} for adapters of a model that generates in a way that takes none.
+void check_serves_adapters(const Setup& setup) {
+  if (setup.adapters.slots == 0 || !setup.model.generates()) return;
+  if (setup.model.recompute || models::Model::source_stack(setup.model))
+    throw Error(Reason::ModelUnreadable, setup.model.architecture + " generates " +
+                                             (setup.model.recompute ? "without a KV cache" : "from an encoder") +
+                                             ", and adapters of such models are not served; merge the adapter into "
+                                             "its base model with PEFT's merge_and_unload()");
+}
+
 int serve(ServeOptions& options, const Program& program) {
   // the launcher checks the files first, so that an unusable one is a usage error and not a lost rank
   if (!options.api_keys_folder.empty()) server::ApiKeys{options.api_keys_folder};
   if (!options.certificate.empty()) server::Tls(options.certificate, options.key);
+  read_adapters(options);
   const Setup setup = prepare(options, options.process.plan_file());
   models::Model::check(setup.model);
+  check_serves_adapters(setup);
   read_nodes(options, setup.plan);
   if (!options.process.is_rank()) return launch_group(options, setup, program);
   engine::RankGroupConfig model = setup.group(setup.plan.kv_blocks);
@@ -274,6 +338,25 @@ void add_serve(CLI::App& app, Program& program) {
                    "Model name in the API; repeat it for several, of which the first stands in replies (default: the "
                    "folder's name)")
       ->allow_extra_args(false);
+  subcommand
+      ->add_option(
+          "--adapter", options->named_adapters,
+          "NAME=FOLDER: a LoRA adapter (PEFT) that requests choose by the model name NAME; repeat it for several")
+      ->allow_extra_args(false);
+  subcommand->add_option(
+      "--adapter-updates", options->adapter_updates,
+      "Folder below which POST /v1/load_lora_adapter may load adapters while the server runs (default: "
+      "no such route)");
+  subcommand
+      ->add_option(
+          "--max-adapters", options->max_adapters,
+          "Adapters for which memory is kept (default: as many as are given; with --adapter-updates at least 8)")
+      ->check(CLI::Range(1, 1024));
+  subcommand
+      ->add_option("--max-adapter-rank", options->max_adapter_rank,
+                   "Largest rank of an adapter for which memory is kept (default: that of the given ones; with "
+                   "--adapter-updates 16)")
+      ->check(CLI::Range(1, 1024));
   subcommand
       ->add_option("--metrics-names", options->metrics_names,
                    "Names of the metrics that vLLM has too: own (parallelmodel_*), vllm (vllm:*) or both")

@@ -200,6 +200,16 @@ void ApiServer::Impl::add_routes() {
   asks("/forward", forward_tensors, describe_forward(context));
   asks("/tokenize", tokenize, describe_tokenize(context));
   asks("/detokenize", detokenize, describe_detokenize(context));
+  if (options.adapters.pool && !options.adapters.root.empty()) {
+    router.add(
+        "POST", "/v1/load_lora_adapter",
+        [this](const RoutedRequest& call) { return load_lora_adapter(context, options.adapters, call); },
+        describe_load_lora_adapter());
+    router.add(
+        "POST", "/v1/unload_lora_adapter",
+        [this](const RoutedRequest& call) { return unload_lora_adapter(context, options.adapters, call); },
+        describe_unload_lora_adapter());
+  }
   router.add("GET", "/", [this](const RoutedRequest& call) { return root(call); }, describe_card());
   router.add(
       "GET", "/version", [](const RoutedRequest&) { return json_response({{"version", PM_VERSION}}); },
@@ -331,7 +341,10 @@ http::Response ApiServer::Impl::root(const RoutedRequest& call) const {
 }
 
 json ApiServer::Impl::model_json(const std::string& name) const {
+  const std::shared_ptr<const engine::Adapter> adapter = options.names.adapter(name);
   return {{"id", name},
+          {"root", adapter ? adapter->path : name},
+          {"parent", adapter ? json(options.names.first()) : json()},
           {"object", "model"},
           {"created", started},
           {"owned_by", "parallelmodel"},
@@ -343,7 +356,7 @@ json ApiServer::Impl::model_json(const std::string& name) const {
 
 http::Response ApiServer::Impl::models(const RoutedRequest&) const {
   json all = json::array();
-  for (const std::string& name : options.names.all()) all.push_back(model_json(name));
+  for (const std::string& name : options.names.with_adapters()) all.push_back(model_json(name));
   return json_response({{"object", "list"}, {"data", std::move(all)}});
 }
 

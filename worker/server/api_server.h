@@ -17,6 +17,7 @@
 #include "worker/server/http/http.h"
 #include "worker/server/monitoring/metric_names.h"
 #include "worker/server/monitoring/metrics.h"
+#include "worker/server/serving/adapter_routes.h"
 #include "worker/server/serving/capabilities.h"
 #include "worker/server/serving/served_names.h"
 #include "worker/tokenizer/chat_template.h"
@@ -29,6 +30,7 @@ namespace pm::server {
 struct ApiOptions {
   http::Options http{.port = http_port, .id_prefix = "req"};
   ServedNames names;                                  ///< model names in the API, at least one
+  AdapterUpdates adapters;                            ///< absent: adapters do not change while the server runs
   std::vector<int64_t> eos;                           ///< token ids that end a sequence
   Capabilities capabilities;                          ///< from read_capabilities(); default: a decoder that generates
   GenerationDefaults defaults;                        ///< of requests that do not say: read_generation_defaults()

@@ -8,6 +8,7 @@
 #include "worker/base/error.h"
 #include "worker/server/http/api_error.h"
 #include "worker/server/http/multipart.h"
+#include "worker/server/serving/model_schema.h"
 
 namespace pm::server {
 namespace {
@@ -115,8 +116,7 @@ Arrays audio_inputs(const ServerContext& context, std::span<const float> samples
 Operation audio_operation(const ServerContext& context, std::string summary, const schema::Properties& own,
                           json reply) {
   schema::Properties in_json = own, in_form = own;
-  const schema::Property model{"model",
-                               schema::described(schema::one_of(context.names.all()), "Name of the served model")};
+  const schema::Property model{"model", model_schema(context.names)};
   in_form.push_back(model);
   in_form.push_back(
       {"file", {{"type", "string"}, {"format", "binary"}, {"description", "WAV, FLAC, OGG or MP3"}}, true});

@@ -161,6 +161,7 @@ std::vector<std::vector<float>> embed(const ServerContext& context, const Routed
                                   images.begin() + static_cast<ptrdiff_t>(end));
     batches.push_back({{{"pixel_values", stack_images(some, "input")}}, {options.image.output}});
   }
+  for (ForwardBatch& batch : batches) batch.adapter = options.adapter;
   const auto outputs = run_forward_batches(context, call, std::move(batches));
 
   std::vector<std::vector<float>> vectors(items.size());

@@ -21,6 +21,7 @@ using Embeddable = std::variant<EmbeddableText, Array>;
 /// The model's own way to embed, adjusted by a request's "pooling" (mean, cls, last, max, pooler) and "normalize".
 struct EmbeddingOptions {
   Embedding text, image;
+  std::shared_ptr<const engine::Adapter> adapter = {};  ///< nullptr: the base model
 };
 /// Reads "pooling" and "normalize". Throws ApiError 400 for a pooling that this model does not support.
 EmbeddingOptions read_embedding_options(Fields&, const ServerContext&);

@@ -126,13 +126,15 @@ http::Response create_embeddings(const ServerContext& context, const RoutedReque
   const auto admitted = context.admit();
   const json object = parse_route_body(context, call);
   Fields fields(object);
-  const bool truncate = read_common_fields(fields, context);
+  std::shared_ptr<const engine::Adapter> adapter;
+  const bool truncate = read_common_fields(fields, context, &adapter);
   const json& input = require_field(fields, "input", allowed_inputs);
   const auto format = fields.text("encoding_format").value_or("float");
   if (format != "float" && format != "base64")
     throw bad_field("encoding_format", json_excerpt(format), "float or base64");
   const auto dimensions = fields.integer("dimensions", 1, max_dimensions);
-  const auto options = read_embedding_options(fields, context);
+  auto options = read_embedding_options(fields, context);
+  options.adapter = adapter;
   const auto prompt = read_prompt(fields, context);
   fields.refuse_others();
 
@@ -145,7 +147,8 @@ http::Response create_embeddings(const ServerContext& context, const RoutedReque
   http::Response response;
   std::string& body = response.body;
   body = R"({"object":"list","model":)" +
-         json(context.names.first()).dump(-1, ' ', false, json::error_handler_t::replace) + R"(,"data":[)";
+         json(adapter ? adapter->name : context.names.first()).dump(-1, ' ', false, json::error_handler_t::replace) +
+         R"(,"data":[)";
   for (size_t i = 0; i < vectors.size(); ++i) {
     const bool text = std::holds_alternative<EmbeddableText>(items[i]);
     if (dimensions)

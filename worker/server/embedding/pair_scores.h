@@ -14,16 +14,21 @@ struct NamedText {
   std::string text, field;
 };
 
+/// Pairs of the query queries[i], or queries[0] where there is one, and documents[i].
+struct PairRequest {
+  std::vector<NamedText> queries, documents;
+  bool truncate = false;
+  std::shared_ptr<const engine::Adapter> adapter;  ///< nullptr: the base model
+};
+
 struct PairScores {
   std::vector<double> scores;  ///< one per pair
   size_t tokens = 0;           ///< of all inputs of the model
 };
 
-/// Scores each pair of the query queries[i], or queries[0] where there is one, and documents[i]. A cross-encoder gives
-/// the sigmoid of its logit, or the logit, as config.json says. Other models give the similarity of two embeddings,
-/// which have the checkpoint's prompts of queries and documents. Throws ApiError, 400 for a model whose activation is
-/// not supported.
-PairScores score_pairs(const ServerContext&, const RoutedRequest&, const std::vector<NamedText>& queries,
-                       const std::vector<NamedText>& documents, bool truncate);
+/// Scores each pair. A cross-encoder gives the sigmoid of its logit, or the logit, as config.json says. Other models
+/// give the similarity of two embeddings, which have the checkpoint's prompts of queries and documents. Throws
+/// ApiError, 400 for a model whose activation is not supported.
+PairScores score_pairs(const ServerContext&, const RoutedRequest&, const PairRequest&);
 
 }  // namespace pm::server

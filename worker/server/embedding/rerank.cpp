@@ -12,10 +12,9 @@ namespace {
 using nlohmann::json;
 
 struct RerankRequest {
-  NamedText query;
-  std::vector<NamedText> documents;
+  PairRequest pairs;
   size_t top_n = SIZE_MAX;
-  bool with_documents = false, truncate = false;
+  bool with_documents = false;
 };
 
 std::string parse_document(const json& value, const std::string& field) {
@@ -31,8 +30,8 @@ RerankRequest parse_request(const json& object, const ServerContext& context) {
   const std::string allowed = "an array of texts";
   Fields fields(object);
   RerankRequest request;
-  request.truncate = read_common_fields(fields, context);
-  request.query = {parse_text(require_field(fields, "query", "a text"), "query"), "query"};
+  request.pairs.truncate = read_common_fields(fields, context, &request.pairs.adapter);
+  request.pairs.queries = {{parse_text(require_field(fields, "query", "a text"), "query"), "query"}};
   const json& documents = require_field(fields, "documents", allowed);
   request.top_n = static_cast<size_t>(fields.integer("top_n", 1, INT32_MAX).value_or(INT32_MAX));
   request.with_documents = fields.boolean("return_documents").value_or(false);
@@ -44,8 +43,8 @@ RerankRequest parse_request(const json& object, const ServerContext& context) {
                        std::to_string(max_inputs) + " in one request",
                    "documents");
   for (const json& one : documents) {
-    const std::string field = "documents[" + std::to_string(request.documents.size()) + "]";
-    request.documents.push_back({parse_document(one, field), field});
+    const std::string field = "documents[" + std::to_string(request.pairs.documents.size()) + "]";
+    request.pairs.documents.push_back({parse_document(one, field), field});
   }
   return request;
 }
@@ -77,15 +76,15 @@ http::Response rerank(const ServerContext& context, const RoutedRequest& call) {
   const auto admitted = context.admit();
   const json object = parse_route_body(context, call);
   const RerankRequest request = parse_request(object, context);
-  const PairScores ranking = score_pairs(context, call, {request.query}, request.documents, request.truncate);
+  const PairScores ranking = score_pairs(context, call, request.pairs);
   json results = json::array();
   for (size_t i : top_indices(ranking.scores, request.top_n)) {
     json result = {{"index", i}, {"relevance_score", ranking.scores[i]}};
-    if (request.with_documents) result["document"] = {{"text", request.documents[i].text}};
+    if (request.with_documents) result["document"] = {{"text", request.pairs.documents[i].text}};
     results.push_back(std::move(result));
   }
   return json_response({{"id", "rerank-" + call.request.id},
-                        {"model", context.names.first()},
+                        {"model", request.pairs.adapter ? request.pairs.adapter->name : context.names.first()},
                         {"results", results},
                         {"usage", {{"prompt_tokens", ranking.tokens}, {"total_tokens", ranking.tokens}}}});
 }

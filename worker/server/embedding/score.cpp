@@ -17,11 +17,6 @@ using nlohmann::json;
 constexpr std::array<std::array<const char*, 2>, 3> spellings{
     {{"queries", "documents"}, {"text_1", "text_2"}, {"data_1", "data_2"}}};
 
-struct ScoreRequest {
-  std::vector<NamedText> queries, documents;
-  bool truncate = false;
-};
-
 std::vector<NamedText> parse_side(const json& value, const std::string& field) {
   bool single = false;
   std::vector<NamedText> side;
@@ -30,10 +25,10 @@ std::vector<NamedText> parse_side(const json& value, const std::string& field) {
   return side;
 }
 
-ScoreRequest parse_request(const json& object, const ServerContext& context) {
+PairRequest parse_request(const json& object, const ServerContext& context) {
   Fields fields(object);
-  ScoreRequest request;
-  request.truncate = read_common_fields(fields, context);
+  PairRequest request;
+  request.truncate = read_common_fields(fields, context, &request.adapter);
   const std::array<const char*, 2>* names = nullptr;
   for (const auto& spelling : spellings) {
     const json *first = fields.find(spelling[0]), *second = fields.find(spelling[1]);
@@ -87,15 +82,15 @@ Operation describe_score(const ServerContext& context) {
 
 http::Response score(const ServerContext& context, const RoutedRequest& call) {
   const auto admitted = context.admit();
-  const ScoreRequest request = parse_request(parse_route_body(context, call), context);
-  const PairScores scored = score_pairs(context, call, request.queries, request.documents, request.truncate);
+  const PairRequest request = parse_request(parse_route_body(context, call), context);
+  const PairScores scored = score_pairs(context, call, request);
   json data = json::array();
   for (double one : scored.scores) data.push_back({{"index", data.size()}, {"object", "score"}, {"score", one}});
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   return json_response({{"id", "score-" + call.request.id},
                         {"object", "list"},
                         {"created", std::chrono::duration_cast<std::chrono::seconds>(now).count()},
-                        {"model", context.names.first()},
+                        {"model", request.adapter ? request.adapter->name : context.names.first()},
                         {"data", data},
                         {"usage", {{"prompt_tokens", scored.tokens}, {"total_tokens", scored.tokens}}}});
 }

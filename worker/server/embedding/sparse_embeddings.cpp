@@ -57,7 +57,8 @@ Weights weigh_tokens(const ServerContext& context, const TokenWeights& head, std
 
 /// Returns the weights of some texts. Scores of the whole vocabulary are computed for one text at a time, which bounds
 /// their memory.
-std::vector<Weights> weigh(const ServerContext& context, const RoutedRequest& call, const std::vector<Row>& rows) {
+std::vector<Weights> weigh(const ServerContext& context, const RoutedRequest& call, const std::vector<Row>& rows,
+                           const std::shared_ptr<const engine::Adapter>& adapter) {
   const SparseEmbedding& sparse = context.capabilities.sparse;
   const auto starts = split_into_batches(rows, sparse.splade ? 1 : context.max_batch_tokens);
   std::vector<Weights> all;
@@ -65,6 +66,7 @@ std::vector<Weights> weigh(const ServerContext& context, const RoutedRequest& ca
     std::vector<ForwardBatch> batch;
     batch.push_back(
         {pad_rows(context, std::span(rows).subspan(starts[b], starts[b + 1] - starts[b])), {sparse.output}});
+    batch[0].adapter = adapter;
     const auto outputs = run_forward_batches(context, call, std::move(batch));
     const auto& values = float_values(outputs[0], sparse.output, 3);
     const auto& shape = outputs[0].at(sparse.output).shape;
@@ -93,7 +95,8 @@ http::Response embed_sparse(const ServerContext& context, const RoutedRequest& c
   const auto admitted = context.admit();
   const json object = parse_route_body(context, call);
   Fields fields(object);
-  const bool truncate = read_common_fields(fields, context);
+  std::shared_ptr<const engine::Adapter> adapter;
+  const bool truncate = read_common_fields(fields, context, &adapter);
   const json& inputs = require_field(fields, "inputs", "a text or an array of texts");
   fields.refuse_others();
   if (!context.capabilities.sparse.refusal.empty())
@@ -104,7 +107,7 @@ http::Response embed_sparse(const ServerContext& context, const RoutedRequest& c
     rows.push_back(
         encode_row(context, text, truncate, single ? "inputs" : "inputs[" + std::to_string(rows.size()) + "]"));
   json reply = json::array();
-  for (const Weights& weights : weigh(context, call, rows)) {
+  for (const Weights& weights : weigh(context, call, rows, adapter)) {
     json list = json::array();
     for (const auto& [id, weight] : weights) list.push_back({{"index", id}, {"value", weight}});
     reply.push_back(std::move(list));

@@ -23,6 +23,7 @@ struct ChatReply {
   const ServerContext& context;
   std::string id;
   int64_t created = 0;
+  std::string model;  ///< its name in replies
   bool with_ids = false, with_usage = false, with_logprobs = false;
   int64_t prompt_logprobs = -1;
   std::shared_ptr<ChatForm> form;  ///< absent: OpenAI's chat completions
@@ -33,7 +34,7 @@ struct ChatReply {
     return {{"id", "chatcmpl-" + id},
             {"object", object},
             {"created", created},
-            {"model", context.names.first()},
+            {"model", model},
             {"choices", json::array()}};
   }
 
@@ -170,6 +171,7 @@ http::Response answer(const ServerContext& context, const RoutedRequest& call, s
   ChatReply chat{.context = context,
                  .id = call.request.id,
                  .created = context.unix_time(),
+                 .model = request.params.adapter ? request.params.adapter->name : context.names.first(),
                  .with_ids = request.return_token_ids,
                  .with_usage = request.include_usage,
                  .with_logprobs = request.logprobs >= 0,

@@ -64,7 +64,7 @@ OpenAiFields read_openai(Fields& fields, std::string_view body, const ServedName
                      std::string(one.name) + " is " + json_excerpt(*value) + "; it is not supported: " + one.advice,
                      one.name);
   fields.boolean("include_usage");  // Kthena's router sets it; an answer that is not streamed always has its usage
-  read_model(fields, names);
+  read_model(fields, names, params);
   return read;
 }
 

@@ -28,6 +28,7 @@ struct CompletionReply {
   const ServerContext& context;
   std::string id;
   int64_t created = 0;
+  std::string model;  ///< its name in replies
   bool with_ids = false, with_usage = false;
   bool only_prompt = false;
   int64_t n = 1;
@@ -39,7 +40,7 @@ struct CompletionReply {
     return {{"id", "cmpl-" + id},
             {"object", "text_completion"},
             {"created", created},
-            {"model", context.names.first()},
+            {"model", model},
             {"choices", json::array()}};
   }
 
@@ -189,6 +190,7 @@ http::Response create_completion(const ServerContext& context, const RoutedReque
   CompletionReply completion{.context = context,
                              .id = call.request.id,
                              .created = context.unix_time(),
+                             .model = request.params.adapter ? request.params.adapter->name : context.names.first(),
                              .with_ids = request.return_token_ids || !context.tokenizer,
                              .with_usage = request.include_usage,
                              .only_prompt = request.only_prompt,

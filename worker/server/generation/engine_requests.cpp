@@ -123,6 +123,7 @@ std::vector<engine::Request> make_engine_requests(const ServerContext& context, 
     if (length.min_length)
       request.sampling.min_new_tokens =
           std::max(sampling.min_new_tokens, *length.min_length - (is_encoder_decoder(context) ? 1 : tokens));
+    request.adapter = params.adapter;
     request.eos = params.eos.value_or(context.eos);
     request.ignore_eos = params.values.get(&engine::GenerationConfig::ignore_eos).value_or(false);
     request.search = search;

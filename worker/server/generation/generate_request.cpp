@@ -109,7 +109,7 @@ GenerateRequest parse_generate(const json& object, const ServerContext& context,
   GenerateRequest request;
   GenerationParams& params = request.params;
   read_prompts(fields, context, request);
-  read_model(fields, context.names);
+  read_model(fields, context.names, params);
   read_common(fields, Dialect::HuggingFace, params);
   read_group(fields, ParameterGroup::Search, Dialect::HuggingFace, params);
   fields.only("num_beam_groups", 1);

@@ -9,6 +9,7 @@
 #include "worker/server/generation/generate.h"
 #include "worker/server/generation/generation_params.h"
 #include "worker/server/replies/tool_choice.h"
+#include "worker/server/serving/model_schema.h"
 #include "worker/server/tasks/task_request.h"
 
 namespace pm::server {
@@ -40,8 +41,7 @@ json prompts_schema(bool texts, bool ids) {
 
 /// The fields that read_model reads.
 schema::Properties model_properties(const ServerContext& context) {
-  return {{"model", schema::described(schema::one_of(context.names.all()), "Name of the served model")},
-          {"user", schema::text("Identifies the end user; has no effect")}};
+  return {{"model", model_schema(context.names)}, {"user", schema::text("Identifies the end user; has no effect")}};
 }
 
 json parameter_schema(const engine::Parameter& parameter, Dialect dialect, const std::string& description) {

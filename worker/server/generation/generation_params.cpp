@@ -113,9 +113,9 @@ std::vector<Prompt> parse_prompts(const json& value, const std::string& field) {
   return prompts;
 }
 
-void read_model(Fields& fields, const ServedNames& names) {
+void read_model(Fields& fields, const ServedNames& names, GenerationParams& params) {
   fields.text("user");
-  if (const auto name = fields.text("model")) names.check(*name);
+  if (const auto name = fields.text("model")) params.adapter = names.adapter(*name);
 }
 
 void read_parameter(Fields& fields, const std::string& name, const engine::Parameter& parameter,

@@ -2,6 +2,7 @@
 // Parses the sampling and length parameters of a request for all routes that generate.
 #pragma once
 #include <cstdint>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -34,11 +35,12 @@ struct GenerationParams {
   std::optional<std::vector<int64_t>> eos;  ///< ids of end tokens
   std::optional<ConstraintSpec> constraint;
   int64_t prompt_logprobs = -1;  ///< alternatives of each token of the prompt; -1: no log-probabilities of it
+  std::shared_ptr<const engine::Adapter> adapter;  ///< that "model" names; nullptr: the base model
 };
 
 /// Reads "model", which must be a served name when present, and "user", which has no effect. Throws ApiError 404 for
 /// another model's name.
-void read_model(Fields&, const ServedNames&);
+void read_model(Fields&, const ServedNames&, GenerationParams&);
 
 /// Reads a row of the table from the field `name`. All readers throw ApiError 400 that names the field.
 void read_parameter(Fields&, const std::string& name, const engine::Parameter&, engine::Dialect, GenerationParams&);

@@ -25,10 +25,13 @@ schema::Properties card_fields() {
 
 json model_schema() {
   auto fields = card_fields();
-  fields.insert(fields.end(), {{"id", text_schema, true},
-                               {"object", schema::constant("model"), true},
-                               {"created", schema::described({{"type", "integer"}}, "Unix time"), true},
-                               {"owned_by", text_schema, true}});
+  fields.insert(fields.end(),
+                {{"id", text_schema, true},
+                 {"object", schema::constant("model"), true},
+                 {"created", schema::described({{"type", "integer"}}, "Unix time"), true},
+                 {"owned_by", text_schema, true},
+                 {"root", schema::described(text_schema, "The folder of an adapter, else the id"), true},
+                 {"parent", schema::described(schema::or_null(schema::text()), "The base model of an adapter"), true}});
   return schema::object(fields);
 }
 

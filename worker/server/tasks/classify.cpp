@@ -57,7 +57,8 @@ json text_or_pair_schema(bool pair_needed, bool in_list) {
 http::Response one_or_all(bool single, json all) { return json_response(single ? all[0] : all); }
 
 /// Classifies texts and pairs of texts, and serves next-sentence prediction.
-http::Response classify_texts(const ServerContext& context, const RoutedRequest& call, Fields& fields, bool truncate) {
+http::Response classify_texts(const ServerContext& context, const RoutedRequest& call, Fields& fields, bool truncate,
+                              const std::shared_ptr<const engine::Adapter>& adapter) {
   const Capabilities& can = context.capabilities;
   const bool next_sentence = can.task != policy::Task::Classify;
   const json& inputs = require_field(fields, "inputs", "a text, a pair of texts, or an array of these");
@@ -84,6 +85,7 @@ http::Response classify_texts(const ServerContext& context, const RoutedRequest&
   std::vector<ForwardBatch> batches;
   for (size_t b = 0; b + 1 < starts.size(); ++b)
     batches.push_back({pad_rows(context, std::span(rows).subspan(starts[b], starts[b + 1] - starts[b])), {output}});
+  for (ForwardBatch& batch : batches) batch.adapter = adapter;
   json all = json::array();
   for (const Arrays& outputs : run_forward_batches(context, call, std::move(batches))) {
     const auto& logits = float_values(outputs, output, 2);
@@ -224,10 +226,12 @@ http::Response classify(const ServerContext& context, const RoutedRequest& call)
     for (const auto& [name, value] : inputs.items()) object[name] = value;
   }
   Fields fields(object);
-  const bool truncate = read_common_fields(fields, context);
+  std::shared_ptr<const engine::Adapter> adapter;
+  const bool texts = task != policy::Task::MultipleChoice && task != policy::Task::ClassifyImages;
+  const bool truncate = read_common_fields(fields, context, texts ? &adapter : nullptr);
   if (task == policy::Task::MultipleChoice) return classify_choices(context, call, fields, truncate);
   if (task == policy::Task::ClassifyImages) return classify_images(context, call, fields);
-  return classify_texts(context, call, fields, truncate);
+  return classify_texts(context, call, fields, truncate, adapter);
 }
 
 }  // namespace pm::server

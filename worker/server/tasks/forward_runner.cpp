@@ -55,6 +55,7 @@ class ForwardRunner {
       ForwardBatch& batch = batches_[next_];
       engine::ForwardRequest request{id(next_), std::move(batch.inputs), batch.hidden_states, batch.attentions,
                                      std::move(batch.outputs)};
+      request.adapter = batch.adapter;
       const Arrays retry_inputs =
           open_.empty() ? Arrays() : request.inputs;  // kept for a retry when other requests fill the queue
       const auto retry_outputs = request.outputs;

@@ -13,6 +13,7 @@ struct ForwardBatch {
   Arrays inputs;
   std::vector<std::string> outputs;
   bool hidden_states = false, attentions = false;
+  std::shared_ptr<const engine::Adapter> adapter = {};  ///< nullptr: the base model
 };
 
 /// Runs one forward pass per batch and returns the outputs in order. Only a few are in flight at once, so that one

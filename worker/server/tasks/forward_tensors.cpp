@@ -67,8 +67,8 @@ Arrays parse_tensors(Fields& fields, const ServerContext& context) {
 ForwardBatch parse_json_batch(const ServerContext& context, const RoutedRequest& call) {
   const json object = parse_route_body(context, call);
   Fields fields(object);
-  const bool truncate = read_common_fields(fields, context);
   ForwardBatch batch;
+  const bool truncate = read_common_fields(fields, context, &batch.adapter);
   const json* text = reads_entities_of_texts(context) ? fields.find("text") : nullptr;
   if (text && fields.find("inputs"))
     throw ApiError(400, "invalid_value", "inputs stand beside text; send inputs, or text with entity_spans", "text");

@@ -4,6 +4,7 @@
 #include "base/base64.h"
 #include "worker/base/error.h"
 #include "worker/server/http/api_error.h"
+#include "worker/server/serving/model_schema.h"
 
 namespace pm::server {
 namespace {
@@ -41,8 +42,15 @@ void check_takes_images(const Capabilities& can, const std::string& field) {
 
 }  // namespace
 
-bool read_common_fields(Fields& fields, const ServerContext& context) {
-  if (const auto name = fields.text("model")) context.names.check(*name);
+bool read_common_fields(Fields& fields, const ServerContext& context, std::shared_ptr<const engine::Adapter>* adapter) {
+  if (const auto name = fields.text("model")) {
+    const auto named = context.names.adapter(*name);
+    if (named && !adapter)
+      throw ApiError(400, "invalid_value",
+                     "model is the adapter " + json_excerpt(*name) + ", and this route takes the base model only",
+                     "model");
+    if (adapter) *adapter = named;
+  }
   fields.boolean("include_usage");  // some gateways set it in every request; has no effect
   fields.text("user");              // identifies the end user; has no effect
   fields.find("parameters");        // parse_route_body has merged it
@@ -51,7 +59,7 @@ bool read_common_fields(Fields& fields, const ServerContext& context) {
 
 Operation task_operation(const ServerContext& context, std::string summary, schema::Properties own, json reply,
                          json example, const std::vector<std::vector<std::string>>& required) {
-  own.push_back({"model", schema::described(schema::one_of(context.names.all()), "Name of the served model")});
+  own.push_back({"model", model_schema(context.names)});
   own.push_back({"include_usage", schema::boolean("Has no effect")});
   own.push_back({"user", schema::text("Identifies the end user; has no effect")});
   own.push_back(

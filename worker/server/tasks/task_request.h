@@ -17,8 +17,9 @@ constexpr size_t max_inputs = 2048;  ///< inputs in one request, as in OpenAI's 
 constexpr size_t max_images = 64;    ///< images in one request; all of them are decoded and in memory at once
 
 /// Reads the fields that every route has: "model", "user", "include_usage", "parameters" and "truncate". Returns
-/// "truncate". Throws ApiError 404 for another model's name.
-bool read_common_fields(Fields&, const ServerContext&);
+/// "truncate". `adapter` receives the adapter that "model" names, or nullptr for the base model. Throws ApiError: 404
+/// for another model's name, 400 for an adapter on a route that takes none.
+bool read_common_fields(Fields&, const ServerContext&, std::shared_ptr<const engine::Adapter>* adapter = nullptr);
 
 /// Describes a route that takes the fields `own` and the common ones, all of which may also stand in "parameters".
 /// `required` lists sets of fields, one of which must be complete; empty: the required fields of `own`.

@@ -124,7 +124,8 @@ Operation describe_token_classification(const ServerContext& context) {
 
 http::Response classify_tokens(const ServerContext& context, const RoutedRequest& call, const json& object) {
   Fields fields(object);
-  const bool truncate = read_common_fields(fields, context);
+  std::shared_ptr<const engine::Adapter> adapter;
+  const bool truncate = read_common_fields(fields, context, &adapter);
   bool single = false;
   const auto texts = parse_texts(require_field(fields, "inputs", "a text or an array of texts"), "inputs", single);
   const auto strategy = fields.text("aggregation_strategy").value_or("none");
@@ -146,6 +147,7 @@ http::Response classify_tokens(const ServerContext& context, const RoutedRequest
   std::vector<ForwardBatch> batches;
   for (size_t b = 0; b + 1 < starts.size(); ++b)
     batches.push_back({pad_rows(context, std::span(rows).subspan(starts[b], starts[b + 1] - starts[b])), {"logits"}});
+  for (ForwardBatch& batch : batches) batch.adapter = adapter;
   const auto outputs = run_forward_batches(context, call, std::move(batches));
   json all = json::array();
   for (size_t b = 0; b < outputs.size(); ++b) {

@@ -36,7 +36,8 @@ http::Response tokenize(const ServerContext& context, const RoutedRequest& call)
   const json object = parse_route_body(context, call);
   const Tokenizer& tokenizer = found(context.prompt_tokenizer);
   Fields fields(object);
-  read_common_fields(fields, context);  // the length of the text is not limited, so "truncate" has no effect
+  std::shared_ptr<const engine::Adapter> any;  // adapters have the tokenizer of their base
+  read_common_fields(fields, context, &any);   // the length of the text is not limited, so "truncate" has no effect
   const json& prompt = require_field(fields, "prompt", "a text");
   if (!prompt.is_string()) throw bad_field("prompt", json_excerpt(prompt), "a text");
   const bool special = fields.boolean("add_special_tokens").value_or(true);
@@ -62,7 +63,8 @@ http::Response detokenize(const ServerContext& context, const RoutedRequest& cal
   const json object = parse_route_body(context, call);
   const Tokenizer& tokenizer = found(context.tokenizer);
   Fields fields(object);
-  read_common_fields(fields, context);
+  std::shared_ptr<const engine::Adapter> any;
+  read_common_fields(fields, context, &any);
   const std::string allowed = "an array of token ids";
   const json& tokens = require_field(fields, "tokens", allowed);
   fields.refuse_others();

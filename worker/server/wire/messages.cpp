@@ -15,9 +15,10 @@ http::Response create_message(const ServerContext& context, const RoutedRequest&
   UnknownFields unknown(context.strict_requests);
   const MessagesRequest request = parse_messages(call.request.body, false, unknown);
   try {
-    http::Response response = complete_chat(context, call, request.chat,
-                                            std::make_shared<MessagesForm>(call.request.id, context.names.first(),
-                                                                           request.max_tokens, context.max_model_len));
+    http::Response response =
+        complete_chat(context, call, request.chat,
+                      std::make_shared<MessagesForm>(call.request.id, context.names.in_replies(request.model),
+                                                     request.max_tokens, context.max_model_len));
     unknown.report(call, response);
     response.headers.emplace_back("request-id", call.request.id);
     return response;

@@ -35,6 +35,7 @@ class MessagesReader {
     copy_sampling(fields_, chat_);
     read_fields_without_effect();
     unknown_.take(fields_);
+    request.model = requested_model(chat_);
     request.chat = chat_.dump();
     return request;
   }

@@ -16,6 +16,7 @@ constexpr size_t max_turns = 2048, max_stop_sequences = 16;
 struct MessagesRequest {
   std::string chat;  ///< body of POST /v1/chat/completions
   int64_t max_tokens = 0;
+  std::string model;  ///< that it names; empty: none
 };
 
 /// Translates the request. Turns of one role that follow each other become one message, as Anthropic has it; each tool

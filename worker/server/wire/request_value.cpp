@@ -33,4 +33,9 @@ void copy_sampling(Fields& fields, ordered_json& chat) {
   for (const char* name : {"bad_words", "bad_words_ids", "logit_bias", "model"}) copy(name);
 }
 
+std::string requested_model(const ordered_json& chat) {
+  const auto model = chat.find("model");
+  return model != chat.end() && model->is_string() ? model->get<std::string>() : std::string();
+}
+
 }  // namespace pm::server

@@ -30,6 +30,8 @@ void check_array(const nlohmann::json& value, const std::string& field, size_t l
 
 /// Passes on the sampling parameters that have one name on all routes, and "model", for parse_chat() to read.
 void copy_sampling(Fields&, nlohmann::ordered_json& chat);
+/// Returns the name that copy_sampling() has passed on as "model"; empty: none.
+std::string requested_model(const nlohmann::ordered_json& chat);
 /// Returns whether copy_sampling() passes the parameter on.
 bool is_copied(const engine::Parameter&);
 

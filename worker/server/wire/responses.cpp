@@ -54,9 +54,10 @@ http::Response create_response(const ServerContext& context, const RoutedRequest
   UnknownFields unknown(context.strict_requests);
   ResponseStore& store = *context.responses;
   ResponseHead head{.id = make_id(context),
-                    .model = context.names.first(),
+                    .model = {},
                     .created_at = context.unix_time(),
                     .request = parse_responses(call.request.body, stored_messages(store), unknown)};
+  head.model = context.names.in_replies(head.request.model);
   const std::string chat = std::move(head.request.chat);
   ResponsesForm::Finished finished;
   if (head.request.store)

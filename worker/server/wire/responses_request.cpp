@@ -41,6 +41,7 @@ class ResponsesReader {
       if (const json* value = fields_.find(name)) settings_[name] = *value;
     read_other_fields();
     unknown_.take(fields_);
+    request.model = requested_model(chat_);
     request.chat = chat_.dump();
     request.settings = std::move(settings_);
     return request;

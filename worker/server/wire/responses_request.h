@@ -19,6 +19,7 @@ struct ResponsesRequest {
   nlohmann::ordered_json conversation;  ///< its messages without the instructions, which the next request continues
   nlohmann::ordered_json settings;      ///< fields of the request that the response repeats
   bool store = true;
+  std::string model;  ///< that it names; empty: none
 };
 
 /// Returns the messages of an earlier response. Throws ApiError 400 where there is none.
