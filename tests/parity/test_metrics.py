@@ -64,7 +64,7 @@ def test_vllms_names_are_those_of_the_page_and_have_our_values(serve):  # noqa: 
     text = server.get("/metrics").text
     shown = set(re.findall(r"^# TYPE (vllm:\w+) ", text, re.MULTILINE))
     page = PAGE.read_text().partition("\n## vLLM's names")[2].partition("\n## Download")[0]
-    assert shown == set(re.findall(r"`(vllm:\w+)`", page)) and len(shown) == 15
+    assert shown == set(re.findall(r"`(vllm:\w+)`", page)) and len(shown) == 18
     for name in shown - {"vllm:request_success_total", "vllm:cache_config_info"}:
         own = name.replace("vllm:", "parallelmodel_")
         ours = re.findall(rf"^{own}(_sum|_count|) (\S+)$", text, re.MULTILINE)

@@ -14,6 +14,7 @@
 #include "worker/base/error.h"
 #include "worker/cli/offline_inference.h"
 #include "worker/cli/processes.h"
+#include "worker/cli/speculation.h"
 #include "worker/engine/ranks/rank_memory.h"
 #include "worker/engine/scheduling/data_parallel_engine.h"
 #include "worker/launch/health.h"
@@ -38,6 +39,7 @@ namespace {
 
 struct ServeOptions : ModelOptions {
   ProcessOptions process;
+  SpeculationOptions speculation;
   std::string host = "0.0.0.0";
   std::vector<std::string> names;
   std::vector<std::string> named_adapters;  ///< NAME=FOLDER
@@ -147,9 +149,12 @@ int lead(const ServeOptions& options, const Setup& setup, engine::RankGroup& gro
   probe(group, setup.model);
   base::block_signals(
       {SIGTERM, SIGINT});  // from here on SIGTERM drains; before, while nothing is served, it terminates the process
-  const engine::Limits limits = engine_limits(setup.model, setup.plan, setup.plan.sequence_length, group.kv_blocks(),
-                                              per_dp_rank(options.max_concurrency, setup.plan.data),
-                                              per_dp_rank(options.max_queue, setup.plan.data));
+  engine::Limits limits = engine_limits(setup.model, setup.plan, setup.plan.sequence_length, group.kv_blocks(),
+                                        per_dp_rank(options.max_concurrency, setup.plan.data),
+                                        per_dp_rank(options.max_queue, setup.plan.data));
+  limits.speculation = speculation_of(options.speculation, setup.model);
+  if (options.speculation.kind != "off")
+    LOG(INFO) << "speculation: " << speculation_text(options.speculation, setup.model);
   if (retriever && setup.model.retrieval->max_length > setup.plan.sequence_length)
     throw Error(Reason::Usage, "config.json says max_combined_length " +
                                    std::to_string(setup.model.retrieval->max_length) +
@@ -240,6 +245,7 @@ int launch_group(const ServeOptions& options, const Setup& setup, const Program&
     admin_options.plan = setup.plan;
     admin_options.replica_generation = options.process.nodes.replica_generation;
     if (setup.device == at::kCPU) admin_options.cpu_kernels = ops::cpu_kernels();
+    admin_options.speculation = speculation_text(options.speculation, setup.model);
     admin_options.ready = [&status_table] { return launch::ready(status_table, std::chrono::steady_clock::now()); };
     admin_options.live = [&status_table, &liveness] {
       return liveness.live(status_table, std::chrono::steady_clock::now());
@@ -290,6 +296,7 @@ void check_serves_adapters(const Setup& setup) {
 }
 
 int serve(ServeOptions& options, const Program& program) {
+  options.speculation.check();
   // the launcher checks the files first, so that an unusable one is a usage error and not a lost rank
   if (!options.api_keys_folder.empty()) server::ApiKeys{options.api_keys_folder};
   if (!options.certificate.empty()) server::Tls(options.certificate, options.key);
@@ -314,6 +321,7 @@ void add_serve(CLI::App& app, Program& program) {
   auto options = std::make_shared<ServeOptions>();
   options->add_to(*subcommand);
   options->process.add_to(*subcommand);
+  options->speculation.add_to(*subcommand);
   subcommand->add_option("--host", options->host, "Address to listen on")->capture_default_str();
   subcommand->add_option(flag::port.name, options->port, "Port of the API")
       ->capture_default_str()

@@ -181,6 +181,9 @@ struct Statistics {
   int64_t preempted = 0;  ///< requests that released their KV blocks and started again
   /// Prompt tokens looked up in the prefix cache, and those found in it.
   int64_t prefix_tokens = 0, prefix_hit_tokens = 0;
+  /// Speculative decoding: rows of sequences that had drafts, their drafted tokens, those of them that became tokens of
+  /// an answer, and how often a sequence stopped drafting for a while.
+  int64_t drafts = 0, draft_tokens = 0, accepted_tokens = 0, draft_pauses = 0;
 };
 
 /// Durations and sizes of one step, for histograms.

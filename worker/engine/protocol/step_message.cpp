@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/engine/protocol/step_message.h"
 
+#include <algorithm>
+
 #include "worker/engine/protocol/wire.h"
 
 namespace pm::engine {
@@ -24,12 +26,24 @@ void visit_device_sampling(Visit& visit, DeviceSampling& d) {
   }
 }
 
+/// Returns the number of drafts of an entry that was read. Throws std::invalid_argument for more than its tokens allow.
+size_t checked_drafts(const StepEntry& entry) {
+  if (entry.drafts < 0 || static_cast<size_t>(entry.drafts) >= std::max<size_t>(1, entry.tokens.size()))
+    throw std::invalid_argument("step message: more drafts than tokens before the last one");
+  return static_cast<size_t>(entry.drafts);
+}
+
 /// Visits the fields of an entry in order, both for encoding and for decoding.
 template <typename Visit, typename Entry>
 void visit_entry(Visit& visit, Entry& e) {
   visit(e.slot), visit(e.reset_table), visit(e.context), visit(e.tokens), visit(e.long_rope), visit(e.prompt),
       visit(e.blocks), visit(e.source), visit(e.source_blocks), visit(e.source_tokens), visit(e.output_kind);
-  if (e.output_kind == OutputKind::Sampled) visit_device_sampling(visit, e.device_sampling);
+  visit(e.drafts);
+  if (e.output_kind == OutputKind::Sampled) {
+    visit_device_sampling(visit, e.device_sampling);
+    if constexpr (!std::is_const_v<Entry>) e.draft_sampling.resize(checked_drafts(e));
+    for (auto& one : e.draft_sampling) visit_device_sampling(visit, one);
+  }
   visit(e.source_inputs), visit(e.scored), visit(e.scored_best), visit(e.adapter);
 }
 
@@ -69,6 +83,8 @@ StepMessage decode(std::span<const uint8_t> bytes) {
     if (entry.output_kind > OutputKind::Logits) throw std::invalid_argument("step message: unknown output kind");
     if (entry.scored.size() > entry.tokens.size())
       throw std::invalid_argument("step message: more scored tokens than rows");
+    if (checked_drafts(entry) > 0 && entry.output_kind == OutputKind::None)
+      throw std::invalid_argument("step message: drafts without an output");
   }
   bool forward = false;
   read(forward);

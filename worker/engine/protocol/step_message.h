@@ -12,7 +12,7 @@
 
 namespace pm::engine {
 
-/// The output that a step computes from the last token of an entry.
+/// The output that a step computes from the last token of an entry, and from the rows of drafts.
 enum class OutputKind : uint8_t {
   None,
   Argmax,   ///< id with the highest logit; logits are not gathered
@@ -43,6 +43,10 @@ struct StepEntry {
   int64_t source_tokens = 0;           ///< with `reset_table`: number of the encoder's states in them
   OutputKind output_kind = OutputKind::None;
   DeviceSampling device_sampling = {};  ///< for OutputKind::Sampled
+  /// Speculative decoding: so many tokens at the end are drafts. The output is computed from the row of the last token
+  /// before them and from their own rows.
+  int32_t drafts = 0;
+  std::vector<DeviceSampling> draft_sampling = {};  ///< for OutputKind::Sampled: of the row of each draft
   /// Tokens of the prompt that follow the first rows of this entry, whose log-probabilities are wanted; empty: none.
   std::vector<int32_t> scored = {};
   int64_t scored_best = 0;    ///< number of the most likely tokens that are wanted in place of each of them

@@ -15,8 +15,57 @@ namespace pm::engine {
 
 namespace {
 
-SamplerOutput sample_row(std::span<const float> logits, const SamplingInput& input) {
+/// Samples the tokens that follow `history` from one row of logits.
+SamplerOutput sample_row(std::span<const float> logits, const SamplingInput& input, const History& history,
+                         const std::optional<TokenMask>& mask) {
   SamplerOutput result;
+  for (int64_t i = 0; i < input.num_samples; ++i) {
+    const double u = uniform(input.sampling->seed, static_cast<uint64_t>(input.sequence + i), history.tokens.size());
+    const auto id = static_cast<int32_t>(sample_token(logits, *input.sampling, history, u, mask ? &*mask : nullptr));
+    if (mask && !allowed(*mask, *input.sampling, id)) {
+      result.error = "every token that the constraint allows is banned by the other parameters or has no score";
+      return result;
+    }
+    result.tokens.push_back(input.logprobs >= 0 ? token_with_logprobs(logits, id, input.logprobs) : Token{id, 0, {}});
+  }
+  return result;
+}
+
+bool is_end(const SamplingParams& sampling, int32_t id) {
+  return std::find(sampling.eos.begin(), sampling.eos.end(), id) != sampling.eos.end();
+}
+
+/// Samples from the rows of drafts as long as each draft is the token that was sampled before it. A constraint goes on
+/// in a copy, because the batcher appends the tokens to the sequence's own. What ends the sequence, or fails, ends the
+/// rows: without drafts it would be found in the next step, and so it is.
+void sample_drafts(std::span<const float> rows, size_t columns, const SamplingInput& input, SamplerOutput& result) {
+  const std::span<const int32_t> all = *input.drafted;
+  const size_t known = input.history.tokens.size();
+  std::unique_ptr<TokenConstraint> ahead;
+  for (size_t i = known; i < all.size(); ++i) {
+    const int32_t id = result.tokens.back().id;
+    if (id != all[i] || is_end(*input.sampling, id)) return;
+    std::optional<TokenMask> mask;
+    if (input.constraint) {
+      try {
+        if (!ahead) ahead = input.constraint->fork();
+        if (ahead->append(id)) return;
+        mask = ahead->next();
+      } catch (const std::exception&) {
+        return;
+      }
+    }
+    SamplerOutput next = sample_row(rows.subspan((1 + i - known) * columns, columns), input,
+                                    {all.first(i + 1), input.history.prompt}, mask);
+    if (!next.error.empty()) return;
+    result.tokens.push_back(std::move(next.tokens.at(0)));
+  }
+}
+
+/// Samples what follows an entry from its rows of logits.
+SamplerOutput sample_entry(std::span<const float> rows, size_t columns, const SamplingInput& input) {
+  SamplerOutput result;
+  const std::span<const float> logits = rows.first(columns);
   if (input.beams) {
     result.candidates = beam_candidates(logits, *input.sampling, input.history, *input.beams);
     return result;
@@ -30,17 +79,19 @@ SamplerOutput sample_row(std::span<const float> logits, const SamplingInput& inp
       return result;
     }
   }
-  for (int64_t i = 0; i < input.num_samples; ++i) {
-    const double u =
-        uniform(input.sampling->seed, static_cast<uint64_t>(input.sequence + i), input.history.tokens.size());
-    const auto id =
-        static_cast<int32_t>(sample_token(logits, *input.sampling, input.history, u, mask ? &*mask : nullptr));
-    if (mask && !allowed(*mask, *input.sampling, id)) {
-      result.error = "every token that the constraint allows is banned by the other parameters or has no score";
-      return result;
-    }
-    result.tokens.push_back(input.logprobs >= 0 ? token_with_logprobs(logits, id, input.logprobs) : Token{id, 0, {}});
-  }
+  result = sample_row(logits, input, input.history, mask);
+  if (input.drafted && result.error.empty()) sample_drafts(rows, columns, input, result);
+  return result;
+}
+
+/// Returns the tokens of an entry whose drafts stand at its end: `ids` are those of its rows, in order.
+SamplerOutput accepted(const StepEntry& entry, const int64_t*& ids) {
+  SamplerOutput result;
+  const auto drafts = static_cast<size_t>(entry.drafts);
+  const std::span drafted = std::span(entry.tokens).last(drafts);
+  for (size_t i = 0; i <= drafts && (i == 0 || result.tokens.back().id == drafted[i - 1]); ++i)
+    result.tokens.push_back({static_cast<int32_t>(ids[i]), 0, {}});
+  ids += drafts + 1;
   return result;
 }
 
@@ -97,7 +148,11 @@ std::vector<PromptToken> read_prompt_tokens(WireReader& read) {
   return tokens;
 }
 
-size_t rows_of(const SamplingInput& input) { return std::max<size_t>(1, input.log_weights.size()); }
+/// Returns the number of rows of logits of an input.
+size_t rows_of(const SamplingInput& input) {
+  if (input.drafted) return 1 + input.drafted->size() - input.history.tokens.size();
+  return std::max<size_t>(1, input.log_weights.size());
+}
 
 template <typename T>
 std::vector<T> values_of(const at::Tensor& tensor) {
@@ -148,14 +203,17 @@ StepOutput decode_output(std::span<const uint8_t> bytes) {
 std::vector<SamplerOutput> sample(const StepMessage& message, std::span<const SamplingInput> sampling_inputs,
                                   const StepOutput& output) {
   const auto wanted = [&](OutputKind kind) {
-    return static_cast<size_t>(std::count_if(message.entries.begin(), message.entries.end(),
-                                             [&](const StepEntry& entry) { return entry.output_kind == kind; }));
+    size_t count = 0;
+    for (const StepEntry& entry : message.entries)
+      count += entry.output_kind == kind ? 1 + static_cast<size_t>(entry.drafts) : 0;
+    return count;
   };
   const auto rows = [](const at::Tensor& tensor) { return tensor.defined() ? static_cast<size_t>(tensor.size(0)) : 0; };
   size_t num_sampled = 0;
   for (const StepEntry& entry : message.entries)
-    num_sampled +=
-        entry.output_kind == OutputKind::Sampled ? static_cast<size_t>(entry.device_sampling.num_samples) : 0;
+    num_sampled += entry.output_kind == OutputKind::Sampled
+                       ? static_cast<size_t>(entry.device_sampling.num_samples + entry.drafts)
+                       : 0;
   size_t scored = 0;
   for (const SamplingInput& input : sampling_inputs) scored += rows_of(input);
   if (scored != wanted(OutputKind::Logits) || rows(output.logits) != scored ||
@@ -172,8 +230,10 @@ std::vector<SamplerOutput> sample(const StepMessage& message, std::span<const Sa
   const int64_t* sampled = output.sampled.defined() ? output.sampled.const_data_ptr<int64_t>() : nullptr;
   size_t next = 0, row = 0, following = 0;  // `following` entries belong to the sampling input before
   for (const StepEntry& entry : message.entries) {
-    if (entry.output_kind == OutputKind::Argmax) result.push_back({{Token{static_cast<int32_t>(*id++), 0, {}}}, {}});
-    if (entry.output_kind == OutputKind::Sampled) {
+    if (entry.output_kind == OutputKind::Argmax) result.push_back(accepted(entry, id));
+    if (entry.output_kind == OutputKind::Sampled && entry.drafts > 0) {
+      result.push_back(accepted(entry, sampled));
+    } else if (entry.output_kind == OutputKind::Sampled) {
       result.emplace_back();
       for (int64_t i = 0; i < entry.device_sampling.num_samples; ++i)
         result.back().tokens.push_back({static_cast<int32_t>(*sampled++), 0, {}});
@@ -187,9 +247,10 @@ std::vector<SamplerOutput> sample(const StepMessage& message, std::span<const Sa
     const auto columns = static_cast<size_t>(output.logits.size(1));
     const std::span<const float> logits(output.logits.const_data_ptr<float>() + row * columns,
                                         rows_of(input) * columns);
-    result.push_back(sample_row(input.log_weights.empty() ? logits : marginalised(logits, input.log_weights), input));
+    result.push_back(
+        sample_entry(input.log_weights.empty() ? logits : marginalised(logits, input.log_weights), columns, input));
     row += rows_of(input);
-    following = rows_of(input) - 1;
+    following = std::max<size_t>(1, input.log_weights.size()) - 1;
   }
   return result;
 }

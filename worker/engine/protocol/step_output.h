@@ -19,9 +19,9 @@ namespace pm::engine {
 
 /// Made by tensor rank 0 of the last stage of a data-parallel rank; empty on all other ranks.
 struct StepOutput {
-  at::Tensor argmax;                       ///< [Argmax entries] int64
-  at::Tensor sampled;                      ///< [samples of all Sampled entries] int64
-  at::Tensor logits;                       ///< [Logits entries, vocabulary] fp32, contiguous
+  at::Tensor argmax;                       ///< [rows of Argmax entries] int64: one, and one more for each draft
+  at::Tensor sampled;                      ///< [samples of all Sampled entries] int64, those of drafts included
+  at::Tensor logits;                       ///< [rows of Logits entries, vocabulary] fp32, contiguous
   std::vector<PromptToken> prompt_tokens;  ///< StepEntry::scored of all entries
   std::vector<Arrays> outputs;             ///< one per request of the message's forward job
 };
@@ -42,20 +42,25 @@ struct SamplingInput {
   /// scores are log(sum(exp(log_weight) softmax(logits))) over them.
   std::span<const float> log_weights = {};
   std::optional<Beams> beams;  ///< beam search: return candidates instead of tokens
+  /// Of an entry with drafts: the tokens of `history`, which the span refers to, and the drafts behind them; otherwise
+  /// nullptr.
+  std::shared_ptr<const std::vector<int32_t>> drafted = {};
   /// The sequence's constraint at this token; nullptr: none.
   std::shared_ptr<TokenConstraint> constraint = {};
   std::shared_future<TokenMask> mask = {};  ///< of the constraint, when MaskThread computes it; else sample() does
 };
 
-/// Tokens or beam candidates that follow an entry.
+/// Tokens or beam candidates that follow an entry. Of an entry with drafts, the tokens are those drafts that sampling
+/// chooses too, up to the first other token, which is the last one.
 struct SamplerOutput {
   std::vector<Token> tokens;
   std::vector<Candidate> candidates;
   std::string error;  ///< not empty: why no token continues the sequence as its constraint demands
 };
 
-/// Returns one output per entry that requests one, in order; entries with log_weights have one together.
-/// `sampling_inputs` holds one element per Logits entry, or per entries with log_weights.
+/// Returns one output per entry that requests one, in order; entries with log_weights have one together. Each token is
+/// sampled with the parameters, the history and the random number that it has in a step of its own, so that drafts
+/// change no answer. `sampling_inputs` holds one element per Logits entry, or per entries with log_weights.
 std::vector<SamplerOutput> sample(const StepMessage&, std::span<const SamplingInput> sampling_inputs,
                                   const StepOutput&);
 

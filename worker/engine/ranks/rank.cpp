@@ -209,7 +209,7 @@ at::Tensor rows_of(const at::Tensor& hidden, const std::vector<int64_t>& rows) {
 
 }  // namespace
 
-/// Computes argmax ids, sampled ids and gathered logits from the last row of each entry.
+/// Computes argmax ids, sampled ids and gathered logits from the last row of each entry and the rows of its drafts.
 void Rank::compute_outputs(const StepMessage& message, parallel::SamplingExecutor& sampling, const at::Tensor& hidden,
                            StepOutput& output) {
   std::vector<int64_t> argmax_rows, sampled_rows, logits_rows;
@@ -217,13 +217,16 @@ void Rank::compute_outputs(const StepMessage& message, parallel::SamplingExecuto
   int64_t row = 0;
   for (const StepEntry& entry : message.entries) {
     row += static_cast<int64_t>(entry.tokens.size());
-    if (entry.output_kind == OutputKind::Sampled)
-      add(entry.device_sampling, static_cast<int64_t>(sampled_rows.size()), batch);
-    if (entry.output_kind != OutputKind::None)
-      (entry.output_kind == OutputKind::Argmax    ? argmax_rows
-       : entry.output_kind == OutputKind::Sampled ? sampled_rows
-                                                  : logits_rows)
-          .push_back(row - 1);
+    if (entry.output_kind == OutputKind::None) continue;
+    std::vector<int64_t>& rows = entry.output_kind == OutputKind::Argmax    ? argmax_rows
+                                 : entry.output_kind == OutputKind::Sampled ? sampled_rows
+                                                                            : logits_rows;
+    for (int32_t draft = 0; draft <= entry.drafts; ++draft) {  // the row before the drafts, then theirs
+      if (entry.output_kind == OutputKind::Sampled)
+        add(draft == 0 ? entry.device_sampling : entry.draft_sampling.at(static_cast<size_t>(draft - 1)),
+            static_cast<int64_t>(rows.size()), batch);
+      rows.push_back(row - 1 - entry.drafts + draft);
+    }
   }
   at::Tensor argmax, sampled;
   if (!argmax_rows.empty()) argmax = sampling.greedy(rows_of(hidden, argmax_rows));

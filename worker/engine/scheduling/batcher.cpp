@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Admission, KV block allocation and the planning of steps. batcher_restarts.cpp takes blocks and slots back,
-// batcher_results.cpp applies the results.
+// Admission, KV block allocation and the planning of steps. batcher_sampling.cpp says what its entries want,
+// batcher_drafts.cpp drafts tokens, batcher_restarts.cpp takes blocks and slots back, batcher_results.cpp applies the
+// results.
 #include "worker/engine/scheduling/batcher.h"
 
 #include <algorithm>
 
 #include "worker/base/error.h"
-#include "worker/engine/sampling/sampler.h"
+#include "worker/engine/scheduling/batcher_plan.h"
 
 namespace pm::engine {
 
@@ -15,13 +16,6 @@ namespace {
 [[noreturn]] void refuse(const std::string& message) { throw Error(Reason::InvalidRequest, message); }
 
 std::string text(int64_t number) { return std::to_string(number); }
-
-/// Returns true if the next token is a plain argmax, so that no rank needs the logits of the whole vocabulary.
-bool uses_argmax(const SequenceGroup& group) {
-  const SamplingParams& sampling = group.request.sampling;
-  return !group.search && !group.is_weighted() && !sampling.do_sample && !sampling.edits_scores() &&
-         group.request.logprobs < 0 && !group.request.constraint;
-}
 
 void check_parameters(const Request& request) {
   const SearchParams& search = request.search;
@@ -49,6 +43,7 @@ void check_parameters(const Request& request) {
 }  // namespace
 
 Batcher::Batcher(const Limits& limits) : limits_(limits), pool_(limits.kv_blocks) {
+  if (limits.speculation && !limits.recurrent && !limits.recomputes) drafter_ = make_drafter(*limits.speculation);
   for (int64_t i = limits_.max_concurrency; i-- > 0;) free_slots_.push_back(static_cast<int32_t>(i));
 }
 
@@ -245,14 +240,6 @@ bool Batcher::allocate_blocks(SequenceGroup& group) {
   return true;
 }
 
-/// The step under construction.
-struct Batcher::Plan {
-  StepMessage message;
-  std::vector<Planned> planned;
-  std::vector<SamplingInput>& sampling_inputs;
-  int64_t token_budget;
-};
-
 StepMessage Batcher::plan(Time now, std::vector<SamplingInput>& sampling_inputs, Outbox& outbox) {
   restart_outgrown();
   admit(now, outbox);
@@ -263,6 +250,7 @@ StepMessage Batcher::plan(Time now, std::vector<SamplingInput>& sampling_inputs,
   } else {
     plan_next_tokens(plan);
     plan_prompts(plan);
+    note_drafts(plan);
   }
   plan.message.freed_slots = take_freed_slots();
   if (!plan.planned.empty()) plan.message.state_copies = std::exchange(state_copies_, {});
@@ -275,6 +263,7 @@ StepMessage Batcher::plan(Time now, std::vector<SamplingInput>& sampling_inputs,
 void Batcher::plan_next_tokens(Plan& plan) {
   int64_t all = 0, taken = 0;
   for (const auto& group : running_) all += static_cast<int64_t>(group->sequences.size());
+  begin_drafts(plan, all);
   for (size_t i = 0; i < running_.size() && taken * limits_.pipeline_batches < all; ++i) {
     SequenceGroup& group = *running_[i];
     const auto rows =
@@ -286,7 +275,7 @@ void Batcher::plan_next_tokens(Plan& plan) {
       return;  // either this request, the last one, was preempted, or blocks become free when a step completes
     taken += rows;
     for (Sequence& sequence : group.sequences) {
-      if (takes_token(group, sequence)) add(plan, group, sequence, 1);
+      if (takes_token(group, sequence)) add(plan, group, sequence, 1, draft(plan, group, sequence));
     }
   }
 }
@@ -425,10 +414,16 @@ StepEntry Batcher::make_whole_entry(const SequenceGroup& group, Sequence& sequen
   return entry;
 }
 
-void Batcher::add(Plan& plan, SequenceGroup& group, Sequence& sequence, int64_t tokens) {
+void Batcher::add(Plan& plan, SequenceGroup& group, Sequence& sequence, int64_t tokens, std::vector<int32_t> drafts) {
   StepEntry entry = limits_.recomputes ? make_whole_entry(group, sequence) : make_entry(group, sequence, tokens);
+  entry.tokens.insert(entry.tokens.end(), drafts.begin(), drafts.end());
+  entry.drafts = static_cast<int32_t>(drafts.size());
   plan.token_budget -= static_cast<int64_t>(entry.tokens.size()) + limits_.memory;
-  Planned planned{.group = &group, .sequence = sequence.number, .tokens = tokens};
+  Planned planned{.group = &group,
+                  .sequence = sequence.number,
+                  .tokens = tokens,
+                  .drafts = entry.drafts,
+                  .price = plan.drafts.price};
   if (sequence.computed + tokens == sequence.length()) add_sampling(plan, group, sequence, entry, planned);
   add_prompt_scores(group, sequence, entry, planned);
   sequence.computed += tokens;
@@ -436,65 +431,6 @@ void Batcher::add(Plan& plan, SequenceGroup& group, Sequence& sequence, int64_t 
   ++group.in_flight;
   plan.planned.push_back(planned);
   plan.message.entries.push_back(std::move(entry));
-}
-
-/// Has the ranks score the tokens of the prompt that follow the rows of an entry, each once.
-void Batcher::add_prompt_scores(SequenceGroup& group, const Sequence& sequence, StepEntry& entry,
-                                Planned& planned) const {
-  if (!group.scores_prompt() || entry.context != group.scores_planned) return;
-  const int64_t count = std::min(static_cast<int64_t>(entry.tokens.size()), group.scores_wanted() - entry.context);
-  const auto first = sequence.tokens.begin() + static_cast<std::ptrdiff_t>(entry.context) + 1;
-  entry.scored.assign(first, first + static_cast<std::ptrdiff_t>(count));
-  entry.scored_best = group.request.prompt_logprobs;
-  planned.scored = entry.scored.size();
-  group.scores_planned += count;
-}
-
-void Batcher::add_sampling(Plan& plan, SequenceGroup& group, Sequence& sequence, StepEntry& entry, Planned& planned) {
-  const Request& request = group.request;
-  planned.samples = sequence.source == 0;  // one result for the sequences of all sources
-  const int32_t forced = request.sampling.forced_token(sequence.length(), group.generated(sequence));
-  if (forced >= 0 && !group.search && request.logprobs < 0) {
-    planned.forced = planned.samples;
-    planned.token = forced;
-    return;
-  }
-  // sampled sequences fork with their first token
-  const bool parts = !group.search && group.width() == 1 && group.generated(sequence) == 0;
-  const int64_t num_samples = parts ? request.search.num_return_sequences : 1;
-  const History history{sequence.tokens, request.prompt.size()};
-  if (uses_argmax(group)) {
-    entry.output_kind = OutputKind::Argmax;
-    return;
-  }
-  // The host samples the tokens of a constraint, from all logits: no rank needs the mask then.
-  if (limits_.device_sampling && !group.search && !group.is_weighted() && request.logprobs < 0 && !request.constraint &&
-      supports_device_sampling(request.sampling, limits_.vocabulary)) {
-    const SamplingParams& s = request.sampling;
-    entry.output_kind = OutputKind::Sampled;
-    entry.device_sampling = {{s.temperature, s.top_p, s.min_p, s.top_k, s.seed, static_cast<uint64_t>(sequence.number),
-                              static_cast<uint64_t>(sequence.length()), s.do_sample},
-                             num_samples,
-                             score_edits(s, history, static_cast<size_t>(limits_.vocabulary))};
-    return;
-  }
-  entry.output_kind = OutputKind::Logits;
-  if (!planned.samples) return;
-  SamplingInput input{.sampling = &request.sampling,
-                      .history = history,
-                      .sequence = sequence.number,
-                      .num_samples = num_samples,
-                      .logprobs = request.logprobs,
-                      .log_weights = group.log_weights,
-                      .beams = {}};
-  if (request.constraint) input.constraint = group.constraints.at(static_cast<size_t>(sequence.number));
-  if (group.search) {
-    const std::vector<float>& scores = group.search->scores();
-    input.beams = Beams{sequence.number,
-                        group.width() == 1 ? scores : std::vector<float>{scores[static_cast<size_t>(sequence.number)]},
-                        group.search->num_candidates()};
-  }
-  plan.sampling_inputs.push_back(std::move(input));
 }
 
 }  // namespace pm::engine

@@ -12,6 +12,8 @@
 #include "contract/kv_block.h"
 #include "worker/engine/ranks/rank.h"
 #include "worker/engine/scheduling/sequence_group.h"
+#include "worker/engine/speculation/draft_cost.h"
+#include "worker/engine/speculation/drafter.h"
 
 namespace pm::engine {
 
@@ -48,6 +50,8 @@ struct Limits {
   int64_t memory = 0;    ///< rows before the tokens of each sequence then, which count as tokens of a step
   /// Encoder-decoder: vocabulary and positions of the encoder; 0: those of the decoder.
   int64_t source_vocabulary = 0, source_positions = 0;
+  /// Speculative decoding; nullopt: none. Without effect where `recurrent` or `recomputes`.
+  std::optional<Speculation> speculation;
 };
 
 /// Events that are delivered after the lock is released.
@@ -73,6 +77,8 @@ class Batcher {
   /// Applies the results of the oldest planned step with entries whose results have not been applied.
   /// `prompt_tokens` are those that its entries have scored.
   void apply(const std::vector<SamplerOutput>&, Time now, Outbox&, std::vector<PromptToken> prompt_tokens = {});
+  /// Learns how long a step took, from which it estimates whether drafts pay.
+  void observe(const StepMessage&, double seconds);
 
   /// Marks the requests with this id; drop_cancelled() ends them.
   void cancel(const std::string& id);
@@ -96,6 +102,8 @@ class Batcher {
     SequenceGroup* group = nullptr;
     int64_t sequence = 0;  ///< Sequence::number
     int64_t tokens = 0;
+    int32_t drafts = 0;  ///< tokens behind them that are drafts
+    DraftPrice price = {};
     size_t scored = 0;  ///< tokens of the prompt
     /// The entry produces a token; `forced`: this token, whatever the scores are.
     bool samples = false, forced = false;
@@ -121,10 +129,15 @@ class Batcher {
   int64_t whole_rows(const SequenceGroup&, const Sequence&) const;
   StepEntry make_whole_entry(const SequenceGroup&, Sequence&) const;
   StepEntry make_entry(SequenceGroup&, Sequence&, int64_t tokens) const;
-  void add(Plan&, SequenceGroup&, Sequence&, int64_t tokens);
+  void add(Plan&, SequenceGroup&, Sequence&, int64_t tokens, std::vector<int32_t> drafts = {});
   void add_source(Plan&, SequenceGroup&, Sequence&);
   void add_prompt_scores(SequenceGroup&, const Sequence&, StepEntry&, Planned&) const;
   void add_sampling(Plan&, SequenceGroup&, Sequence&, StepEntry&, Planned&);
+  void begin_drafts(Plan&, int64_t sequences) const;
+  std::vector<int32_t> draft(Plan&, const SequenceGroup&, Sequence&);
+  void note_drafts(const Plan&);
+  void append_tokens(SequenceGroup&, const Planned&, std::vector<Token>, Time now, Outbox&);
+  void return_draft_blocks(Sequence&);
   void cache_full_blocks(const SequenceGroup&, Sequence&);
   Sequence* find_sequence(SequenceGroup&, int64_t number);
   void append_token(SequenceGroup&, Sequence&, Token, Time now, Outbox&);
@@ -151,6 +164,8 @@ class Batcher {
   std::vector<int32_t> state_copies_;         ///< for the next step
   std::deque<std::vector<Planned>> planned_;  ///< one element for each step in flight
   int64_t planned_prompt_tokens_ = 0;
+  std::unique_ptr<Drafter> drafter_;  ///< nullptr: no speculation
+  DraftCost draft_cost_;
   Statistics statistics_;
 };
 

@@ -53,7 +53,7 @@ void Batcher::apply(const std::vector<SamplerOutput>& sampled, Time now, Outbox&
       tokens.resize(group.ended.size(), tokens.front());  // the argmax is the same for every sequence
       fork(group, tokens, now, outbox);
     } else {
-      append_token(group, *sequence, result.tokens.at(0), now, outbox);
+      append_tokens(group, planned, result.tokens, now, outbox);
     }
   }
   std::erase_if(running_, [&](std::unique_ptr<SequenceGroup>& group) {
@@ -130,7 +130,8 @@ std::optional<bool> Batcher::append_to_constraint(SequenceGroup& group, int64_t 
   TokenConstraint& constraint = *group.constraints.at(static_cast<size_t>(number));
   try {
     if (!is_end) return constraint.append(id);
-    if (constraint.may_end()) return true;
+    // behind an accepted draft the constraint was not asked for its mask yet
+    if (constraint.may_end() || constraint.next().may_end) return true;
     fail_constraint(group, "the end token " + std::to_string(id) + " came before the answer was complete", outbox);
   } catch (const std::exception& error) {
     fail_constraint(group, "token " + std::to_string(id) + ": " + error.what(), outbox);

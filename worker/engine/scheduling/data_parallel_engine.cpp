@@ -61,10 +61,12 @@ Statistics DataParallelEngine::statistics() const {
   Statistics all;
   for (const auto& scheduler : schedulers_) {
     const Statistics one = scheduler->statistics();
-    for (const auto field : {&Statistics::running, &Statistics::waiting, &Statistics::finished, &Statistics::failed,
-                             &Statistics::rejected, &Statistics::prompt_tokens, &Statistics::generation_tokens,
-                             &Statistics::steps, &Statistics::kv_blocks, &Statistics::kv_blocks_used,
-                             &Statistics::preempted, &Statistics::prefix_tokens, &Statistics::prefix_hit_tokens}) {
+    for (const auto field :
+         {&Statistics::running, &Statistics::waiting, &Statistics::finished, &Statistics::failed, &Statistics::rejected,
+          &Statistics::prompt_tokens, &Statistics::generation_tokens, &Statistics::steps, &Statistics::kv_blocks,
+          &Statistics::kv_blocks_used, &Statistics::preempted, &Statistics::prefix_tokens,
+          &Statistics::prefix_hit_tokens, &Statistics::drafts, &Statistics::draft_tokens, &Statistics::accepted_tokens,
+          &Statistics::draft_pauses}) {
       all.*field += one.*field;
     }
   }

@@ -10,6 +10,7 @@
 #include "worker/engine/engine.h"
 #include "worker/engine/sampling/beam_search.h"
 #include "worker/engine/scheduling/block_pool.h"
+#include "worker/engine/speculation/draft_length.h"
 
 namespace pm::engine {
 
@@ -32,6 +33,7 @@ struct Sequence {
   bool reset_table = true;    ///< the ranks' table of the slot must be replaced
   int64_t cached_blocks = 0;  ///< leading blocks that are in the prefix cache
   BlockPool::PrefixNode prefix_node = 0;  ///< node of the last of them
+  DraftLength draft_length;
 
   int64_t length() const { return static_cast<int64_t>(tokens.size()); }
   int64_t uncomputed_tokens() const { return length() - computed; }

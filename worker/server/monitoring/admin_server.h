@@ -18,7 +18,9 @@ struct AdminOptions {
   std::shared_ptr<comm::StatusTable> status_table;
   Plan plan;
   int64_t replica_generation = 0;
-  std::string cpu_kernels;            ///< of ranks on CPUs, as /status has them; empty: they run on GPUs
+  std::string cpu_kernels;  ///< of ranks on CPUs, as /status has them; empty: they run on GPUs
+  /// Speculative decoding, as /status has it: "off", its kind, or why the model has none.
+  std::string speculation;
   std::function<bool()> ready, live;  ///< called for every probe on threads of the server
   int rank0_metrics_port = 0;         ///< port of the API in this pod, whose metrics are merged; 0: none
   bool rank0_tls = false;             ///< the API uses TLS

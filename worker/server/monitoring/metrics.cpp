@@ -183,6 +183,15 @@ std::string engine_metrics(const engine::Statistics& s, const Capacity& capacity
           .add(d(s.prefix_tokens)),
       counter("parallelmodel_prefix_cache_hits_total", "Prompt tokens that were found there")
           .add(d(s.prefix_hit_tokens)),
+      counter("parallelmodel_spec_decode_num_drafts_total",
+              "Drafts: steps of a sequence in which it had drafted tokens")
+          .add(d(s.drafts)),
+      counter("parallelmodel_spec_decode_num_draft_tokens_total", "Tokens that were drafted").add(d(s.draft_tokens)),
+      counter("parallelmodel_spec_decode_num_accepted_tokens_total", "Drafted tokens that became tokens of an answer")
+          .add(d(s.accepted_tokens)),
+      counter("parallelmodel_spec_decode_pauses_total",
+              "Times that a sequence stopped drafting for a while, because drafts did not pay")
+          .add(d(s.draft_pauses)),
   });
 }
 

@@ -31,6 +31,14 @@ StepMessage example() {
        .tokens = {9},
        .output_kind = OutputKind::Sampled,
        .device_sampling = {{0.5, 0.9, 0.1, 40, 7, 1, 33, true}, 3, {{4, 1.5f, 0.25f}, {210, 1, INFINITY}}}});
+  message.entries.push_back({.slot = 3, .tokens = {9, 8, 7}, .output_kind = OutputKind::Argmax, .drafts = 2});
+  message.entries.push_back({.slot = 4,
+                             .tokens = {9, 8, 7},
+                             .output_kind = OutputKind::Sampled,
+                             .device_sampling = {{.temperature = 2, .position = 8}, 1, {}},
+                             .drafts = 2,
+                             .draft_sampling = {{{.temperature = 2, .position = 9}, 1, {{5, 2, 0.5f}}},
+                                                {{.temperature = 2, .position = 10}, 1, {}}}});
   message.entries.push_back({.slot = 5, .tokens = {9, 8, 7}, .scored = {8, 7}, .scored_best = 4, .adapter = 6});
   message.adapter_loads = {{2, {{"layer.a", {{1, 2}, std::vector<float>{1, 2}}}}}, {3, {}}};
   message.forward = ForwardJob{
@@ -65,6 +73,46 @@ TEST(StepMessage, RefusesMoreScoredTokensThanRows) {
   StepMessage message;
   message.entries.push_back({.tokens = {9}, .scored = {8, 7}});
   EXPECT_THROW(decode(encode(message)), std::invalid_argument);
+}
+
+TEST(StepMessage, RefusesDraftsThatNoTokenStandsBeforeOrNobodySamples) {
+  for (const auto& [drafts, kind] : {std::pair{2, OutputKind::Argmax},
+                                     {3, OutputKind::Argmax},
+                                     {-1, OutputKind::Logits},
+                                     {1 << 30, OutputKind::Sampled},
+                                     {1, OutputKind::None}}) {
+    StepMessage message;
+    message.entries.push_back({.tokens = {9, 8}, .output_kind = kind, .drafts = drafts});
+    EXPECT_THROW(decode(encode(message)), std::invalid_argument) << drafts;
+  }
+}
+
+TEST(Sample, KeepsDraftsUpToTheFirstThatIsNotSampled) {
+  StepMessage message;
+  message.entries.push_back({.tokens = {1, 5, 6, 7}, .output_kind = OutputKind::Argmax, .drafts = 3});
+  message.entries.push_back({.tokens = {2}, .output_kind = OutputKind::Argmax});
+  message.entries.push_back({.tokens = {3, 5, 6},
+                             .output_kind = OutputKind::Sampled,
+                             .device_sampling = {},
+                             .drafts = 2,
+                             .draft_sampling = {{}, {}}});
+  const auto ids = [](const SamplerOutput& one) {
+    std::vector<int32_t> found;
+    for (const Token& token : one.tokens) found.push_back(token.id);
+    return found;
+  };
+  StepOutput output;
+  output.argmax = at::tensor({5, 6, 9, 4, 8}, at::kLong);
+  output.sampled = at::tensor({5, 6, 3}, at::kLong);
+  const std::vector<SamplerOutput> sampled = sample(message, {}, output);
+  ASSERT_EQ(sampled.size(), 3);
+  EXPECT_EQ(ids(sampled[0]), (std::vector<int32_t>{5, 6, 9}));
+  EXPECT_EQ(ids(sampled[1]), (std::vector<int32_t>{8}));
+  EXPECT_EQ(ids(sampled[2]), (std::vector<int32_t>{5, 6, 3})) << "all, and the token behind them";
+  output.argmax = at::tensor({4, 6, 9, 4, 8}, at::kLong);
+  EXPECT_EQ(ids(sample(message, {}, output)[0]), (std::vector<int32_t>{4})) << "none";
+  output.argmax = at::tensor({4, 6, 9, 8}, at::kLong);
+  EXPECT_THROW(sample(message, {}, output), std::logic_error) << "a row is missing";
 }
 
 TEST(StepOutput, DecodesToWhatWasEncoded) {

@@ -21,6 +21,7 @@ struct AdminTestServer {
     options.plan = two_rank_plan();
     options.replica_generation = 3;
     options.cpu_kernels = "avx2";
+    options.speculation = "ngram";
     options.ready = [this] { return ready.load(); };
     options.live = [this] { return live.load(); };
     options.rank0_metrics_port = api_port;
@@ -58,6 +59,7 @@ TEST(AdminServer, StatusHasEveryRanksProgressAndBytes) {
   EXPECT_EQ(status["ready"], false);
   EXPECT_EQ(status["replicaGeneration"], 3);
   EXPECT_EQ(status["cpuKernels"], "avx2");
+  EXPECT_EQ(status["speculation"], "ngram");
   ASSERT_EQ(status["ranks"].size(), 2u);
   const auto& first = status["ranks"][0];
   EXPECT_EQ(first["state"], "Ready");

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tests what is drafted, how much, and when drafting pauses.
+#include <gmock/gmock.h>
+
+#include "worker/engine/speculation/draft_cost.h"
+#include "worker/engine/speculation/drafter.h"
+
+namespace pm::engine {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+std::vector<int32_t> propose(std::vector<int32_t> tokens, int64_t count, int64_t min_ngram = 2, int64_t max_ngram = 4) {
+  return make_drafter({.tokens = count, .min_ngram = min_ngram, .max_ngram = max_ngram})->propose(tokens, count);
+}
+
+TEST(NgramDrafter, ProposesWhatFollowedTheSameTokens) {
+  EXPECT_THAT(propose({1, 2, 3, 4, 5, 9, 1, 2}, 3), ElementsAre(3, 4, 5));
+}
+
+TEST(NgramDrafter, PrefersTheLongestOccurrenceAndOfEqualOnesTheLatest) {
+  EXPECT_THAT(propose({7, 1, 2, 30, 8, 1, 2, 40, 7, 1, 2}, 1), ElementsAre(30)) << "three tokens are the same";
+  EXPECT_THAT(propose({7, 1, 2, 30, 8, 1, 2, 40, 7, 1, 2}, 1, 1, 2), ElementsAre(40)) << "only two count";
+}
+
+TEST(NgramDrafter, ProposesNothingWithoutAnOccurrenceOfTheMinimum) {
+  EXPECT_THAT(propose({1, 2, 3, 9, 2}, 3), IsEmpty());
+  EXPECT_THAT(propose({1, 2, 3, 9, 2}, 3, 1), ElementsAre(3, 9, 2));
+  EXPECT_THAT(propose({1, 2, 3, 4}, 3, 1), IsEmpty());
+  EXPECT_THAT(propose({1}, 3, 1), IsEmpty());
+}
+
+TEST(NgramDrafter, ContinuesAPeriodBeyondTheEnd) {
+  EXPECT_THAT(propose({5, 1, 2, 3, 1, 2, 3, 1}, 7), ElementsAre(2, 3, 1, 2, 3, 1, 2));
+  EXPECT_THAT(propose({4, 4, 4}, 3), ElementsAre(4, 4, 4));
+}
+
+TEST(NgramDrafter, MatchesAtTheBeginningOfTheSequence) { EXPECT_THAT(propose({1, 2, 1, 2}, 2), ElementsAre(1, 2)); }
+
+TEST(DraftGain, IsTheExpectedTokensLessTheirCost) {
+  EXPECT_DOUBLE_EQ(draft_gain(0.5, 2, {.row = 0.1, .step = 0.2}), 0.5 + 0.25 - 2 * 0.1 - 0.2);
+}
+
+TEST(DraftGain, IsLargestAtTheBestLength) {
+  for (const double rate : {0.05, 0.3, 0.6, 0.9, 0.99}) {
+    for (const double row : {0.02, 0.25, 0.7, 1.0}) {
+      const DraftPrice price{.row = row, .step = 0.1};
+      const int64_t best = best_draft_length(rate, 8, price);
+      for (int64_t count = 1; count <= 8; ++count)
+        EXPECT_GE(draft_gain(rate, best, price), draft_gain(rate, count, price)) << rate << " " << row << " " << count;
+    }
+  }
+}
+
+TEST(DraftLength, PausesWhenDraftsDoNotPayAndTriesAgainLater) {
+  const DraftPrice price{.row = 0.25, .step = 0};
+  DraftLength length;
+  EXPECT_EQ(length.next(8, price), 6) << "0.8^6 is more than the cost of a row, 0.8^7 is not";
+  int64_t rejected = 0;
+  while (!length.observe(4, 0, 8, price)) ++rejected;
+  EXPECT_LT(rejected, 8);
+  for (const int64_t pause : {8, 16, 32, 64, 128, 256, 512, 512}) {
+    for (int64_t i = 0; i < pause; ++i) ASSERT_EQ(length.next(8, price), 0) << pause;
+    ASSERT_EQ(length.next(8, price), 1) << "a trial";
+    ASSERT_TRUE(length.observe(1, 0, 8, price));
+  }
+  for (int64_t i = 0; i < 512; ++i) ASSERT_EQ(length.next(8, price), 0);
+  ASSERT_EQ(length.next(8, price), 1);
+  EXPECT_TRUE(length.observe(1, 0, 8, price));
+}
+
+TEST(DraftLength, GrowsAgainWithAcceptedDrafts) {
+  const DraftPrice price{.row = 0.25, .step = 0};
+  DraftLength length;
+  while (!length.observe(4, 0, 8, price)) {
+  }
+  int64_t steps = 0;
+  for (int64_t most = 0; most < 8; ++steps) {
+    ASSERT_LT(steps, 100);
+    const int64_t drafts = length.next(8, price);
+    if (drafts > 0) length.observe(drafts, drafts, 8, price);
+    most = drafts;
+  }
+  EXPECT_GT(length.rate(), 0.8);
+}
+
+TEST(DraftLength, LearnsNothingFromDraftsBehindTheFirstRejectedOne) {
+  const DraftPrice price;
+  DraftLength one, four;
+  one.observe(1, 0, 8, price);
+  four.observe(4, 0, 8, price);
+  EXPECT_EQ(one.rate(), four.rate());
+}
+
+TEST(DraftCost, IsAGuessUntilBothKindsOfStepsWereMeasured) {
+  DraftCost cost;
+  for (int i = 0; i < 10; ++i) cost.observe(1, 1, 4, 1.0);
+  EXPECT_EQ(cost.price(1).row, DraftPrice{}.row);
+  cost.observe(1, 0, 0, 1.0);
+  for (int i = 0; i < 10; ++i) cost.observe(1, 1, 4, 1.4);
+  EXPECT_NEAR(cost.price(1).row, 0.1, 1e-9) << "four rows make a step 40 % longer";
+  EXPECT_EQ(cost.price(1).step, 0);
+  EXPECT_EQ(cost.price(8).row, DraftPrice{}.row) << "of another load";
+}
+
+TEST(DraftCost, SeparatesTheCostOfTheStepFromThatOfItsRows) {
+  DraftCost cost;
+  cost.observe(2, 0, 0, 1.0);
+  // a step with drafts is 50 % longer, and each row takes 5 % more; the plain step makes two tokens
+  for (int i = 0; i < 60; ++i) cost.observe(2, 2, 2 + i % 6, 1.5 + 0.05 * (2 + i % 6));
+  EXPECT_NEAR(cost.price(2).row, 0.1, 1e-6);
+  EXPECT_NEAR(cost.price(2).step, 0.5, 1e-6) << "each of the two sequences bears one half of a token";
+}
+
+TEST(DraftCost, OfARowIsAtMostAToken) {
+  DraftCost cost;
+  cost.observe(32, 0, 0, 1.0);
+  for (int i = 0; i < 10; ++i) cost.observe(32, 8, 32, 3.0);
+  EXPECT_EQ(cost.price(32).row, 1);
+}
+
+TEST(DraftCost, AsksForAStepWithoutDraftsNowAndThen) {
+  DraftCost cost;
+  int64_t plain = 0;
+  for (int i = 0; i < 650; ++i) {
+    const bool drafts = cost.may_draft(4);
+    cost.planned(4, drafts ? 8 : 0);
+    plain += !drafts;
+  }
+  EXPECT_EQ(plain, 10);
+  EXPECT_TRUE(cost.may_draft(1));
+}
+
+}  // namespace
+}  // namespace pm::engine

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// The options of speculative decoding.
+#pragma once
+#include <CLI/CLI.hpp>
+
+#include <optional>
+#include <string>
+
+#include "worker/engine/speculation/drafter.h"
+#include "worker/policy/spec/model.h"
+
+namespace pm::cli {
+
+/// --speculation, --speculation-tokens, --speculation-min-ngram and --speculation-max-ngram.
+struct SpeculationOptions {
+  std::string kind = "off";
+  engine::Speculation ngram;
+  void add_to(CLI::App& subcommand);
+  /// Throws Error{Usage} if the lengths of n-grams contradict each other.
+  void check() const;
+};
+
+/// Returns why this model cannot speculate; empty: it can.
+std::string speculation_obstacle(const policy::Model&);
+/// Returns what the engine of this model does: nullopt where speculation is off, or the model cannot.
+std::optional<engine::Speculation> speculation_of(const SpeculationOptions&, const policy::Model&);
+/// Returns the same for a reader: "off", "ngram", or "off: " with the reason why it is not as the options ask for.
+std::string speculation_text(const SpeculationOptions&, const policy::Model&);
+
+}  // namespace pm::cli
