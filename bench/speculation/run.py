@@ -7,7 +7,8 @@ token one successor. So a greedy answer is a given text, as long as in a model o
 
 - edit: the prompt has the text that the answer repeats, in which every 12th token is another one, as when a model
   returns a file of code with some changes;
-- random: the prompt is random, and so is the answer (temperature 5). Drafts would only cost.
+- random: the prompt is random, and so is the answer (temperature 2): nothing is found to draft;
+- dice: prompt and answer are random over 30 tokens, so that n-grams are found by chance and drafts are wrong.
 
 A result is the tokens of all clients by the time of the slowest, of the best round. The servers' counters give the
 share of accepted drafts and the tokens that a sequence gets in a step with drafts.
@@ -32,7 +33,7 @@ sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
 from served import Server, worker
 
 VOCABULARY, EDITED = 16384, 12
-FIRST = 10  # ids below are not used
+FIRST, FACES = 10, 30  # ids below FIRST are not used
 
 
 def successors():
@@ -63,7 +64,7 @@ def checkpoint(folder, layers, hidden, dtype):
         before = torch.tensor(list(next_of))
         after = torch.tensor(list(next_of.values()))
         model.lm_head.weight.zero_()
-        model.lm_head.weight[after] = embedding[before] * 20 / hidden
+        model.lm_head.weight[after] = embedding[before] * 8 / hidden
     model.to(getattr(torch, dtype)).save_pretrained(folder)
 
 
@@ -75,10 +76,13 @@ def requests(text, clients, tokens, turn):
         for _ in range(tokens + 40):
             chain.append(next_of[chain[-1]])
         prompt = [draw.randrange(FIRST, VOCABULARY) if i % EDITED == 0 else id for i, id in enumerate(chain)]
-        if text == "random":
-            prompt = [draw.randrange(FIRST, VOCABULARY) for _ in chain]
+        if text != "edit":
+            prompt = [draw.randrange(FIRST, FIRST + FACES if text == "dice" else VOCABULARY) for _ in chain]
         body = {"prompt": [*prompt, chain[0]], "max_tokens": tokens, "ignore_eos": True, "return_token_ids": True}
-        bodies.append(body | ({"temperature": 5, "seed": client} if text == "random" else {"temperature": 0}))
+        body |= {"temperature": 0} if text == "edit" else {"temperature": 2, "seed": client}
+        if text == "dice":
+            body["logit_bias"] = {str(FIRST + face): 100 for face in range(FACES)}
+        bodies.append(body)
     return bodies
 
 
@@ -153,7 +157,7 @@ def main():
             for name in ("off", "ngram")
         ]
         print("text     clients   without    with  ratio acceptance tokens/draft  pauses  equal", flush=True)
-        for text in ("edit", "random"):
+        for text in ("edit", "random", "dice"):
             for clients in arguments.clients:
                 compare(servers, text, clients, arguments)
 
