@@ -171,6 +171,39 @@ def test_a_model_with_recurrent_layers_serves_without_and_says_why(tmp_path):
         assert status(server).startswith("off: the model has recurrent layers")
 
 
+def test_an_encoder_decoder_answers_as_without(tmp_path):
+    config = transformers.BartConfig(
+        vocab_size=305,
+        d_model=24,
+        encoder_layers=2,
+        decoder_layers=2,
+        encoder_attention_heads=4,
+        decoder_attention_heads=4,
+        encoder_ffn_dim=37,
+        decoder_ffn_dim=37,
+        max_position_embeddings=256,
+        pad_token_id=0,
+        bos_token_id=1,
+        eos_token_id=1,
+        decoder_start_token_id=1,
+        forced_eos_token_id=1,
+    )
+    build(tmp_path / "bart", "BartForConditionalGeneration", config, pieces())
+    all_bodies = [
+        {"prompt": list(range(20 + i, 60)), "max_tokens": 40 + i, "ignore_eos": True, "return_token_ids": True}
+        | ({"temperature": 0} if i % 2 else {"temperature": 0.5, "seed": i, "n": 2})
+        for i in range(6)
+    ]
+    found = []
+    for options in ((), SPECULATION):
+        with closing(Server(tmp_path / "bart", ranks=2, options=options)) as server:
+            replies = [server.ask("/v1/completions", body)["choices"] for body in all_bodies]
+            found.append([[choice["token_ids"] for choice in choices] for choices in replies])
+            accepted = counters(server)["num_accepted_tokens"]
+    assert found[0] == found[1]
+    assert accepted > 5
+
+
 def test_lengths_that_contradict_each_other_are_refused(folder):
     with pytest.raises(RuntimeError, match="--speculation-min-ngram is 5 and --speculation-max-ngram 4"):
         Server(folder, ranks=1, options=["--speculation", "ngram", "--speculation-min-ngram", 5])
