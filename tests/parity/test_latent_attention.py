@@ -21,8 +21,8 @@ def with_settings(name, **settings):
 @pytest.mark.parametrize("ranks", [1, 2])
 @pytest.mark.parametrize("name", ["DeepseekV3ForCausalLM-all", "Mistral4ForCausalLM-all"])
 def test_prompts_of_several_chunks_and_of_shared_blocks_are_answered_as_transformers_answers(runner, name, ranks):
-    """Steps take 512 tokens: the second chunk of the long prompt attends to latents of the first. Two of the others have
-    the same first blocks."""
+    """Steps take 512 tokens: the second chunk of the long prompt attends to latents of the first. Two of the others
+    have the same first blocks."""
     case = with_settings(name, max_position_embeddings=1024)
     folder, (long, row) = fixtures.checkpoint(case), inputs.prompts(case, [700, 40], seed=5)
     rows = [long, row, row[:36] + long[:3]]

@@ -199,8 +199,9 @@ TEST(Partition, PartsWithKeepHoldTheirDtypeAndOthersThePlans) {
 TEST(Partition, GroupsOfCodesStayWholeWhereOneRankShallHoldNearlyAllColumns) {
   // experts of 16 columns, one group, are one rank's alone: the other shall have the columns of dense layers
   ModelMetadata metadata = test::with_matrices(test::decoder({.ffn = 77}));
-  metadata.parts.push_back({"decoder", 0, 12, Axis::Ffn, 16, 100000, DType::F32});
-  metadata.parts.back().quantised = {100000, 3000, 100};
+  Part experts{"decoder", 0, 12, Axis::Ffn, 16, 100000, DType::F32};
+  experts.quantised = {100000, 3000, 100};
+  metadata.parts.insert(metadata.parts.begin(), experts);  // partitioned first
   const Partition partition = make_partition(metadata, 2, DType::I8);
   const Range first = partition.range("decoder", Axis::Ffn, 77, 0),
               second = partition.range("decoder", Axis::Ffn, 77, 1);
