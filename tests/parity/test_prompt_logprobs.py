@@ -9,7 +9,7 @@ import pytest
 import torch
 import transformers
 from server import Server
-from test_endpoints import build
+from test_endpoints import build, gpt2
 
 VOCABULARY, LONGEST = 128, 1200
 STRATEGIES = {
@@ -96,6 +96,13 @@ def check(server, model, lengths, error=2e-4):
 def test_prompts_are_scored_as_transformers_scores_them(folder, models, strategy):
     with closing(Server(folder / "llama", **STRATEGIES[strategy])) as server:
         check(server, models["llama"], [1, 2, 40, LONGEST])
+
+
+@pytest.mark.parametrize("strategy", ["Sharded", "Offload"])
+def test_a_head_that_is_gathered_in_pieces_scores_prompts_of_several_batches(folder, strategy):
+    model = build(folder / f"tied-{strategy}", "GPT2LMHeadModel", gpt2())
+    with closing(Server(folder / f"tied-{strategy}", **STRATEGIES[strategy])) as server:
+        check(server, model, [2, 40, 60])
 
 
 def test_a_model_with_a_recurrent_state_scores_its_prompt_too(folder, models):

@@ -20,7 +20,8 @@ namespace pm::parallel {
 /// The calls that a step makes on a rank.
 struct StepRequirements {
   bool tokens = false, source = false;  ///< step() is called; it also has rows of an encoder
-  bool best = false, scores = false;    ///< greedy() is called; logits() or sample() is called
+  bool best = false;                    ///< greedy() is called
+  int64_t scores = 0;                   ///< calls of logits() and sample()
   int64_t bucket = 0;                   ///< the value of bucket() on rank 0
   std::span<const Arrays> inputs;       ///< inputs of forward(); empty when it is not called
   models::OutputSelection wanted;

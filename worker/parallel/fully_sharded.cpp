@@ -123,7 +123,8 @@ class FullyShardedExecutor final : public Executor, private GenerationExecutor, 
     const policy::Stack& generating = models::Model::generating_stack(policy_);
     if (requirements.tokens) mask |= mask_of(generating.name);
     if (requirements.source) mask |= mask_of(generating.layers[0].cross->source);
-    return mask | (requirements.best ? units_.argmax_mask() : 0) | (requirements.scores ? units_.logits_mask() : 0);
+    return mask | (requirements.best ? units_.argmax_mask() : 0) |
+           (requirements.scores > 0 ? units_.logits_mask(requirements.scores) : 0);
   }
 
   StageMask mask_of_forward(const models::OutputSelection& wanted) const {

@@ -224,7 +224,14 @@ std::vector<GatherOp> GatherUnits::schedule(StageMask mask) const {
   for (const StageMask head : {argmax_mask(), logits_mask()}) {
     if (mask & head) add(uses_[stacks_]);
   }
+  for (StageMask more = mask >> repeats_shift; more > 0; --more) add(uses_[stacks_]);
   return gather_ops;
+}
+
+StageMask GatherUnits::logits_mask(int64_t times) const {
+  if (times < 1 || times > (int64_t{1} << (64 - repeats_shift)))
+    throw std::logic_error("a step computes logits " + std::to_string(times) + " times");
+  return StageMask{1} << (stacks_ + 1) | static_cast<StageMask>(times - 1) << repeats_shift;
 }
 
 Range GatherUnits::part_of(int number, int rank) const {

@@ -3,6 +3,7 @@
 // (planner/weight_shards.h), holds the shard of this rank, and defines the gather units. A unit is a flat parameter;
 // where that does not fit a buffer, one of its matrices; where that does not fit either, some rows of it.
 #pragma once
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <set>
@@ -51,8 +52,15 @@ struct GatherOp {
 };
 
 /// The parts of the model that a forward pass uses, as bits: stack i of the model, then the argmax of the head, then
-/// its logits.
+/// its logits. The upper 16 bits count how often the logits are computed beyond once.
 using StageMask = uint64_t;
+
+constexpr int repeats_shift = 48;
+/// Returns the stages that either pass uses, and the logits as often as the one that needs them most.
+constexpr StageMask united(StageMask a, StageMask b) {
+  constexpr StageMask stages = (StageMask{1} << repeats_shift) - 1;
+  return ((a | b) & stages) | (std::max(a >> repeats_shift, b >> repeats_shift) << repeats_shift);
+}
 
 class GatherUnits final : public layers::WeightSharder {
  public:
@@ -66,7 +74,8 @@ class GatherUnits final : public layers::WeightSharder {
 
   StageMask stack_mask(size_t stack) const { return StageMask{1} << stack; }
   StageMask argmax_mask() const { return StageMask{1} << stacks_; }
-  StageMask logits_mask() const { return StageMask{1} << (stacks_ + 1); }
+  /// Returns the mask of logits that are computed so many times, at most 65,536.
+  StageMask logits_mask(int64_t times = 1) const;
   /// Returns the gather operations of a forward pass through these stages, in the order in which layers use them.
   std::vector<GatherOp> schedule(StageMask) const;
 

@@ -200,7 +200,10 @@ std::vector<GatherOp> WeightPrefetcher::agree_on_schedule(const std::vector<Stag
     at::Tensor mine = at::empty({1, count}, at::kLong);
     for (int64_t i = 0; i < count; ++i) mine[0][i] = static_cast<int64_t>(forwards[static_cast<size_t>(i)]);
     const std::vector<int64_t> all = all_gather_ids(mine, std::vector<int64_t>(static_cast<size_t>(world_->size()), 1));
-    for (size_t i = 0; i < all.size(); ++i) masks[i % masks.size()] |= static_cast<StageMask>(all[i]);
+    for (size_t i = 0; i < all.size(); ++i) {
+      StageMask& mask = masks[i % masks.size()];
+      mask = united(mask, static_cast<StageMask>(all[i]));
+    }
   }
   std::vector<GatherOp> schedule;
   for (const StageMask one : masks) {

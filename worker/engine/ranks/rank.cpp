@@ -24,16 +24,23 @@ int64_t cache_slot(const std::vector<int32_t>& blocks, int64_t at) {
   return blocks.at(static_cast<size_t>(at / block_tokens)) * block_tokens + at % block_tokens;
 }
 
+constexpr size_t scored_rows_at_once = 32;  ///< rows of prompts whose logits are in memory at once
+
 parallel::StepRequirements step_requirements(const StepMessage& message) {
   parallel::StepRequirements step_requirements;
   step_requirements.tokens = !message.entries.empty();
   step_requirements.bucket = message.bucket;
+  bool logits = false, sampled = false;
+  size_t scored = 0;
   for (const StepEntry& entry : message.entries) {
     step_requirements.source = step_requirements.source || entry.encodes();
     step_requirements.best = step_requirements.best || entry.output_kind == OutputKind::Argmax;
-    step_requirements.scores = step_requirements.scores || entry.output_kind == OutputKind::Logits ||
-                               entry.output_kind == OutputKind::Sampled || !entry.scored.empty();
+    logits = logits || entry.output_kind == OutputKind::Logits;
+    sampled = sampled || entry.output_kind == OutputKind::Sampled;
+    scored += entry.scored.size();
   }
+  step_requirements.scores =
+      logits + sampled + static_cast<int64_t>((scored + scored_rows_at_once - 1) / scored_rows_at_once);
   if (message.forward) {
     step_requirements.inputs = message.forward->inputs;
     step_requirements.wanted = {message.forward->hidden_states, message.forward->attentions, message.forward->outputs};
@@ -254,7 +261,6 @@ void Rank::compute_outputs(const StepMessage& message, parallel::SamplingExecuto
 /// a step, and each as long as the vocabulary.
 void Rank::score_prompts(const StepMessage& message, parallel::SamplingExecutor& sampling, const at::Tensor& hidden,
                          StepOutput& output) {
-  constexpr size_t rows_at_once = 32;
   struct Scored {
     int64_t row = 0;
     int32_t id = 0;
@@ -266,8 +272,8 @@ void Rank::score_prompts(const StepMessage& message, parallel::SamplingExecutor&
       all.push_back({first + static_cast<int64_t>(i), entry.scored[i], entry.scored_best});
     first += static_cast<int64_t>(entry.tokens.size());
   }
-  for (size_t begin = 0; begin < all.size(); begin += rows_at_once) {
-    const size_t end = std::min(all.size(), begin + rows_at_once);
+  for (size_t begin = 0; begin < all.size(); begin += scored_rows_at_once) {
+    const size_t end = std::min(all.size(), begin + scored_rows_at_once);
     std::vector<int64_t> rows;
     for (size_t i = begin; i < end; ++i) rows.push_back(all[i].row);
     const at::Tensor gathered = sampling.logits(rows_of(hidden, rows));

@@ -85,6 +85,27 @@ TEST_F(Prefetching, Int8RowsWithTheirScalesToo) {
   }
 }
 
+TEST_F(Prefetching, LogitsMayBeComputedSeveralTimesInAStepAndOnOneRankMoreOftenThanOnAnother) {
+  for (const Strategy strategy : {Strategy::Sharded, Strategy::Offload}) {
+    const auto worlds = comm::in_process(2, 20s);
+    const Plan plan = plan_of(resolved.model, strategy, 2, 500, precision);  // the head is gathered in several units
+    const auto run = [&](size_t r, int64_t times) {
+      ShardedRank rank(resolved, plan, worlds[r]);
+      for (int step = 0; step < 5; ++step) {
+        const StageMask logits = times > 0 ? rank.units.logits_mask(times) : 0;
+        rank.prefetcher.begin({rank.all() | logits, rank.units.stack_mask(0)});
+        use(rank, true, {0, 11}, true);  // the argmax
+        for (int64_t i = 0; i < times; ++i) use(rank, false, {}, true);
+        use(rank, true, {3}, false);  // the forward pass after it
+        rank.prefetcher.finish();
+      }
+    };
+    std::thread other([&] { run(1, 1); });
+    run(0, 3);
+    other.join();
+  }
+}
+
 TEST_F(Prefetching, TheNextUnitIsGatheredWhileOneIsInUseAndNoneAfterIt) {
   const auto worlds = comm::in_process(2, 20s);
   const Plan plan = plan_of(resolved.model, Strategy::Sharded, 2);
