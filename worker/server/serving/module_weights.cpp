@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/server/serving/module_weights.h"
 
-#include <bit>
 #include <cstring>
 #include <fstream>
 
 #include "worker/base/error.h"
+#include "worker/checkpoint/quantized/float_codes.h"
 #include "worker/checkpoint/torch_file.h"
 
 namespace pm::server {
@@ -21,10 +21,7 @@ float widen(std::span<const std::byte> bytes, DType type, size_t i) {
   }
   uint16_t half = 0;
   std::memcpy(&half, bytes.data() + 2 * i, 2);
-  if (type == DType::BF16) return std::bit_cast<float>(static_cast<uint32_t>(half) << 16);
-  _Float16 value = 0;
-  std::memcpy(&value, &half, 2);
-  return static_cast<float>(value);
+  return type == DType::BF16 ? checkpoint::from_bf16(half) : checkpoint::from_f16(half);
 }
 
 }  // namespace

@@ -3,8 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstring>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "tests/unit/worker/tokenizer/tokenizer_files.h"
@@ -103,6 +105,20 @@ TEST_F(SentenceFolder, ADenseModuleIsReadWithItsMatrixTransposed) {
   EXPECT_EQ(dense.weight, (std::vector<float>{1, 2, 3, 10, 20, 30}));
   EXPECT_TRUE(dense.bias.empty());
   EXPECT_EQ(dense.activation, Activation::Identity);
+}
+
+TEST_F(SentenceFolder, WeightsOf16BitsAreWidened) {
+  write_modules({"Dense"});
+  for (const auto& [type, values] :
+       std::map<std::string, std::array<uint16_t, 2>>{{"F16", {0x3c00, 0xc100}}, {"BF16", {0x3f80, 0xc020}}}) {
+    write_dense({{"out_features", 1}});
+    const std::string text =
+        json{{"linear.weight", {{"dtype", type}, {"shape", {1, 2}}, {"data_offsets", {0, 4}}}}}.dump();
+    const uint64_t size = text.size();
+    write("Dense/model.safetensors", std::string(reinterpret_cast<const char*>(&size), 8) + text +
+                                         std::string(reinterpret_cast<const char*>(values.data()), 4));
+    EXPECT_EQ(std::get<DenseModule>(*read().embedding.modules[0]).weight, (std::vector<float>{1, -2.5}));
+  }
 }
 
 TEST_F(SentenceFolder, WeightsThatDoNotFitAreErrors) {
