@@ -86,6 +86,16 @@ def rows(of, m):
             ("experts.when", "in other layers", m.swapped("layers.0.mlp.experts", "layers.2.mlp.experts")),
         ),
         *of(
+            "DeepseekV32ForCausalLM-all",
+            ("rotary.style", "neox", m.policy("rotary: {style: interleaved}", "rotary: {style: neox}")),
+            ("latent.kv_norm", "weight dropped", m.ones(r"layers\.[012]\..*kv_a_layernorm")),
+        ),
+        *of(
+            "GlmMoeDsaForCausalLM-all",
+            ("rotary.theta", "another", m.config(rope_parameters__rope_theta=900.0)),
+            ("experts.factor", "none", m.config(routed_scaling_factor=1.0)),
+        ),
+        *of(
             "Mistral4ForCausalLM-all",
             ("query_growth.beta", "none", m.config(rope_parameters__llama_4_scaling_beta=0.0)),
             (

@@ -396,6 +396,7 @@ def test_options_of_layers_are_those_of_transformers_modules(case):
                 (
                     name in ("decoder", "text")
                     and case.model_type not in (*cases_detection.MODEL_TYPES, *cases_latents.MODEL_TYPES)
+                    and not getattr(model.config, "use_bidirectional_attention", False)
                 )
                 or case.model_type in cases_memory.MODEL_TYPES
                 or any(bool(model.config.to_dict().get(key)) for key in ("is_decoder", "causal"))
