@@ -75,8 +75,8 @@ def checkpoint(rank):
 
 def answer(port, model, stream, arguments):
     """Returns the tokens of one answer. Its prompt is its own, so that no prefix is cached."""
-    answer.asked = getattr(answer, "asked", 0) + 1
-    prompt = [(answer.asked * 7919 + stream * 104729 + i * 31) % 8000 + 10 for i in range(arguments.prompt)]
+    answer.sent = getattr(answer, "sent", 0) + 1
+    prompt = [(answer.sent * 7919 + stream * 104729 + i * 31) % 8000 + 10 for i in range(arguments.prompt)]
     body = {"model": model, "prompt": prompt, "max_tokens": arguments.tokens, "temperature": 0, "ignore_eos": True}
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=600)
     connection.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
