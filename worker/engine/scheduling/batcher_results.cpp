@@ -130,7 +130,7 @@ std::optional<bool> Batcher::append_to_constraint(SequenceGroup& group, int64_t 
   TokenConstraint& constraint = *group.constraints.at(static_cast<size_t>(number));
   try {
     if (!is_end) return constraint.append(id);
-    // behind an accepted draft the constraint was not asked for its mask yet
+    // The constraint has computed no mask for a row behind an accepted draft.
     if (constraint.may_end() || constraint.next().may_end) return true;
     fail_constraint(group, "the end token " + std::to_string(id) + " came before the answer was complete", outbox);
   } catch (const std::exception& error) {

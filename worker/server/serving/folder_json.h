@@ -33,4 +33,13 @@ T value_of(const nlohmann::json& object, const char* key, T absent) {
   }
 }
 
+/// Returns the folder `path` of modules.json below the model's. Throws Error{ModelUnreadable} for a path that leaves
+/// it.
+inline std::filesystem::path module_folder(const std::filesystem::path& model, const std::string& path) {
+  if (path.find("..") != std::string::npos || path.starts_with('/'))
+    throw Error(Reason::ModelUnreadable,
+                "modules.json has the path " + path + ", which is not below the model's folder");
+  return model / path;
+}
+
 }  // namespace pm::server

@@ -105,10 +105,6 @@ LayerNormModule read_layer_norm(const std::filesystem::path& folder, const json&
   return norm;
 }
 
-bool is_plain_path(const std::string& path) {
-  return path.find("..") == std::string::npos && !path.starts_with('/');  // names stay within the folder
-}
-
 /// Reads the modules behind the model in their order.
 void read_modules(const std::filesystem::path& folder, const json& modules, size_t width, Embedding& embedding) {
   bool pooled = false;
@@ -116,10 +112,10 @@ void read_modules(const std::filesystem::path& folder, const json& modules, size
     const auto type = value_of<std::string>(module, "type", ""), path = value_of<std::string>(module, "path", "");
     const auto kind = type.substr(type.rfind('.') + 1);
     if (kind == "Transformer" || kind == "Dropout") continue;  // without effect where nothing is trained
-    if (!is_plain_path(path)) throw Error(Reason::ModelUnreadable, "modules.json has the path " + path);
+    const std::filesystem::path own = module_folder(folder, path);
     const std::string file = (std::filesystem::path(path) / "config.json").string();
     if (kind == "Pooling" && !pooled) {
-      const json config = read_json_file(folder / file);
+      const json config = read_json_file(own / "config.json");
       embedding.poolings = read_poolings(config, file);
       embedding.skips_prompt = !value_of(config, "include_prompt", true);
       width *= embedding.poolings.size();
@@ -127,12 +123,12 @@ void read_modules(const std::filesystem::path& folder, const json& modules, size
     } else if (kind == "Normalize" && pooled) {
       embedding.modules.push_back(std::make_shared<VectorModule>(NormalizeModule{}));
     } else if (kind == "Dense" && pooled) {
-      auto dense = read_dense(folder / path, read_json_file(folder / file), file, width);
+      auto dense = read_dense(own, read_json_file(own / "config.json"), file, width);
       width = dense.outputs;
       embedding.modules.push_back(std::make_shared<VectorModule>(std::move(dense)));
     } else if (kind == "LayerNorm" && pooled) {
       embedding.modules.push_back(
-          std::make_shared<VectorModule>(read_layer_norm(folder / path, read_json_file(folder / file), file, width)));
+          std::make_shared<VectorModule>(read_layer_norm(own, read_json_file(own / "config.json"), file, width)));
     } else {
       throw Refusal{"modules.json has the module " + type + (pooled ? "" : " before a pooling") +
                     ", which is not supported"};

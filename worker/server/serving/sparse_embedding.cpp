@@ -30,9 +30,7 @@ std::optional<SparseEmbedding> read_splade(const std::filesystem::path& folder, 
     read.refusal = "modules.json has the module " + kinds[0] + " before SpladePooling, which is not supported";
     return read;
   }
-  if (path.find("..") != std::string::npos || path.starts_with('/'))
-    throw Error(Reason::ModelUnreadable, "modules.json has the path " + path);
-  const json config = read_json_file(folder / path / "config.json");
+  const json config = read_json_file(module_folder(folder, path) / "config.json");
   const auto pooling = value_of<std::string>(config, "pooling_strategy", "max"),
              activation = value_of<std::string>(config, "activation_function", "relu");
   if ((pooling != "max" && pooling != "sum") || (activation != "relu" && activation != "log1p_relu"))
