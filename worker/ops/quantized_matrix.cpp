@@ -25,7 +25,10 @@ float float_of(uint32_t bits) {
   return value;
 }
 
-constexpr float round_to_whole = 0x1.8p23f;  // added and taken away: the nearest whole number, half to even
+constexpr float round_to_whole = 0x1.8p23f;
+
+/// Returns the nearest whole number, half to even, of a number whose magnitude is below 2^22.
+float whole(float value) { return value + round_to_whole - round_to_whole; }
 
 /// Returns the largest magnitude's bits: without the sign the order of bits is that of numbers, with infinities and
 /// NaNs above all.
@@ -43,16 +46,65 @@ uint16_t eight_bits(const float* w, int64_t size, uint32_t largest, int8_t* code
     return 0;
   }
   const float scale = float_of(bits);
-  for (int64_t i = 0; i < size; ++i)
-    codes[i] = static_cast<int8_t>(static_cast<int32_t>(w[i] / scale + round_to_whole - round_to_whole));
+  for (int64_t i = 0; i < size; ++i) codes[i] = static_cast<int8_t>(static_cast<int32_t>(whole(w[i] / scale)));
   return static_cast<uint16_t>(bits >> 16);
+}
+
+/// Returns the bits of the nearest bf16, half to even, as those of a float.
+uint32_t rounded_bits(float value) {
+  const uint32_t exact = bits_of(value);
+  return (exact + 0x7fffu + (exact >> 16 & 1u)) & 0xffff0000u;
+}
+
+constexpr float least_four_bits = -8, most_four_bits = 7;
+
+/// Returns whether all of w are the scale times numbers of four bits, but for what 16-bit types round: w itself, and
+/// the one of w from which the scale is.
+bool are_multiples(const float* w, int64_t size, float scale) {
+  constexpr float tolerance = 0x1p-7;
+  const float inverse = 1 / scale;
+  for (int64_t i = 0; i < size; ++i) {
+    const float exact = w[i] * inverse, number = whole(exact);
+    const bool one = std::abs(exact - number) <= tolerance * std::abs(number) && number >= least_four_bits &&
+                     number <= most_four_bits;
+    if (!one) return false;
+  }
+  return true;
+}
+
+/// Returns the sum of what numbers of four bits with this scale miss of w.
+float missed(const float* w, int64_t size, float scale) {
+  float sum = 0;
+  for (int64_t i = 0; i < size; ++i)
+    sum += std::abs(w[i] - scale * std::clamp(whole(w[i] / scale), least_four_bits, most_four_bits));
+  return sum;
+}
+
+/// Returns the bits of the scale of weights that were decoded from four bits, as checkpoints store them in groups of
+/// this size or a multiple of it, without zero points: their numbers are then found again. 0 where there is no such
+/// scale. `extreme` is the w of the largest |w|.
+uint32_t scale_of_decoded(const float* w, int64_t size, float extreme) {
+  uint32_t best = 0;
+  float least = 0;
+  for (float number = least_four_bits; number <= most_four_bits; ++number) {
+    if (number == 0 || !are_multiples(w, size, extreme / number)) continue;
+    const uint32_t nearest = rounded_bits(extreme / number);
+    for (const uint32_t bits : {nearest, nearest - 0x10000u, nearest + 0x10000u}) {  // `extreme` itself was rounded
+      const float sum = missed(w, size, float_of(bits));
+      if (best == 0 || sum < least) best = bits, least = sum;
+    }
+  }
+  return best;
 }
 
 uint16_t four_bits(const float* w, int64_t size, uint32_t largest, int64_t group, uint8_t* codes) {
   float extreme = 0;
   for (int64_t i = size - 1; i >= 0; --i)
     if ((bits_of(w[i]) & 0x7fffffffu) == largest) extreme = w[i];
-  const uint32_t exact = bits_of(extreme / -8.f), bits = (exact + 0x7fffu + (exact >> 16 & 1u)) & 0xffff0000u;
+  uint32_t bits = rounded_bits(extreme / least_four_bits);
+  if (size == group && bits != 0) {
+    if (const uint32_t decoded = scale_of_decoded(w, size, extreme); decoded != 0) bits = decoded;
+  }
   const float scale = float_of(bits);
   if (scale == 0.f) {
     std::fill_n(codes, group / 2, uint8_t{0x88});
@@ -60,7 +112,7 @@ uint16_t four_bits(const float* w, int64_t size, uint32_t largest, int64_t group
   }
   const auto code = [&](int64_t i) -> unsigned {
     if (i >= size) return 8;
-    return static_cast<unsigned>(std::clamp(w[i] / scale + round_to_whole - round_to_whole, -8.f, 7.f) + 8.f);
+    return static_cast<unsigned>(std::clamp(whole(w[i] / scale), least_four_bits, most_four_bits) + 8.f);
   };
   for (int64_t b = 0; b < group / 2; ++b) codes[b] = static_cast<uint8_t>(code(b) | code(b + group / 2) << 4);
   return static_cast<uint16_t>(bits >> 16);

@@ -40,9 +40,9 @@ struct QuantizedMatrix {
 
 /// Quantizes rows by groups, exactly in fp32; number = w / scale, rounded half to even, and 0 where the scale is 0.
 /// Eight bits: scale = largest |w| of the group / 127, rounded up to bf16. Four bits: scale = the w of the largest |w|
-/// (the first of these) / -8, rounded to the nearest bf16, half to even; numbers beyond 7 are 7, those below -8 are -8.
-/// `rows` [count, in] fp32 -> codes [count, code bytes], scales [count, groups] as bf16 bits. Returns whether all of
-/// `rows` is finite.
+/// (the first of these) / -8, nearest bf16, half to even, numbers from -8 to 7; but a whole group that was decoded from
+/// such numbers without zero points has them and their scale again. `rows` [count, in] fp32 -> codes [count, code
+/// bytes], scales [count, groups] as bf16 bits. Returns whether all of `rows` is finite.
 bool quantize(const float* rows, int64_t count, const CodeLayout&, std::byte* codes, uint16_t* scales);
 /// Returns w [out, in] fp32 on the CPU, contiguous and finite, quantized.
 QuantizedMatrix quantized(const at::Tensor& w, CodeLayout, at::ScalarType compute_type = at::kFloat);

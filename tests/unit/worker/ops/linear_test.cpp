@@ -121,6 +121,44 @@ TEST(Codes, OfFourBitsFollowTheRuleExactlyAndKeepTheLargestWeights) {
   }
 }
 
+/// Numbers of four bits by rows: all of them, those of one sign, few different ones, multiples of three, none.
+at::Tensor numbers_of_four_bits(int64_t in) {
+  at::Tensor numbers = at::randint(-8, 8, {7, in}).to(at::kFloat);
+  numbers[1].abs_().clamp_max_(7);
+  numbers[2].clamp_(-1, 1);
+  numbers[3].clamp_(-2, 2).mul_(3);
+  numbers[4].clamp_(-1, 0).mul_(7);
+  numbers[5].zero_();
+  numbers[6].zero_().narrow(0, 0, 1).fill_(5);
+  return numbers;
+}
+
+TEST(Codes, OfWeightsThatWereDecodedFromFourBitsStandForTheSameWeights) {
+  at::manual_seed(24);
+  constexpr int64_t in = 256;
+  const at::Tensor numbers = numbers_of_four_bits(in);
+  for (const at::ScalarType scale_type : {at::kBFloat16, at::kHalf}) {
+    for (const at::ScalarType type : {at::kFloat, at::kHalf, at::kBFloat16}) {
+      for (const int64_t group : {int64_t{32}, int64_t{128}, in}) {
+        SCOPED_TRACE(std::string(c10::toString(scale_type)) + " " + c10::toString(type) + " " + std::to_string(group));
+        const at::Tensor scales = (at::rand({numbers.size(0), in / group}) + 0.01).to(scale_type).to(at::kFloat),
+                         exact = numbers * scales.repeat_interleave(group, 1);
+        const at::Tensor off = (dequantized(quantized(exact.to(type).to(at::kFloat), {.bits = 4})) - exact).abs();
+        // the scale is rounded to bf16, and so may be the weight from which it is found
+        const float share = scale_type == at::kBFloat16 && type == at::kFloat ? 0 : 0x1p-7f;
+        EXPECT_LE((off - share * exact.abs()).max().item<float>(), 0);
+      }
+    }
+  }
+}
+
+TEST(Codes, OfWeightsWithZeroPointsOrOfPartsOfGroupsAreNew) {
+  const at::Tensor numbers = at::arange(0, 32).remainder(16).to(at::kFloat).unsqueeze(0) * 0.25;  // 0 to 15
+  EXPECT_GT((dequantized(quantized(numbers, {.bits = 4})) - numbers).abs().max().item<float>(), 0.2f);
+  const at::Tensor part = (at::arange(0, 15) - 7).to(at::kFloat).unsqueeze(0) * 0.25;  // -7 to 7
+  EXPECT_GT((dequantized(quantized(part, {.bits = 4})) - part).abs().max().item<float>(), 0.05f);
+}
+
 TEST(Codes, OfNumbersThatAreNotFiniteAreRefused) {
   for (const float bad : {INFINITY, -INFINITY, NAN}) {
     for (const int bits : {8, 4}) {
