@@ -10,6 +10,8 @@ std::string to_text(const Address& address) {
   return (ipv6 ? "[" + address.host + "]" : address.host) + ":" + std::to_string(address.port);
 }
 
+std::string to_text(const NamedAdapter& adapter) { return adapter.name + "=" + adapter.folder; }
+
 std::optional<Address> parse_address(const std::string& text) {
   const size_t colon = text.rfind(':');
   if (colon == std::string::npos) return std::nullopt;

@@ -21,6 +21,12 @@ std::string to_text(const Address&);
 /// Returns nullopt unless the text has a host and a port from 1 to 65535.
 std::optional<Address> parse_address(const std::string& text);
 
+/// A LoRA adapter and the folder that it is in, written NAME=FOLDER.
+struct NamedAdapter {
+  std::string name, folder;
+};
+std::string to_text(const NamedAdapter&);
+
 /// A flag whose value has the type `Value`.
 template <typename Value>
 struct Flag {
@@ -34,11 +40,13 @@ inline constexpr const char *serve = "serve", *fetch = "fetch", *inspect = "insp
 namespace flag {
 // the checkpoint; all subcommands
 inline constexpr Flag<std::string> model{"--model"}, policy{"--policy"};
+inline constexpr Flag<NamedAdapter> adapter{"--adapter"};  // inspect and serve, once for each
 // the hub; inspect and fetch
 inline constexpr Flag<std::string> revision{"--revision"}, token_file{"--token-file"}, cache{"--cache"},
     termination_message{"--termination-message"};
 // a replica pod
-inline constexpr Flag<std::string> plan{"--plan"}, served_model_name{"--served-model-name"}, device{"--device"};
+inline constexpr Flag<std::string> plan{"--plan"}, served_model_name{"--served-model-name"}, device{"--device"},
+    speculation{"--speculation"};
 inline constexpr Flag<int64_t> nodes{"--nodes"}, node_rank{"--node-rank"}, replica_generation{"--replica-generation"};
 inline constexpr Flag<Address> rendezvous{"--rendezvous"};
 inline constexpr Flag<int64_t> port{"--port"}, admin_port{"--admin-port"};
@@ -69,6 +77,7 @@ class WorkerArguments {
   static std::string written(int64_t number) { return std::to_string(number); }
   static std::string written(std::chrono::seconds time) { return std::to_string(time.count()); }
   static std::string written(const Address& address) { return to_text(address); }
+  static std::string written(const NamedAdapter& adapter) { return to_text(adapter); }
 
   std::vector<std::string> list_;
 };

@@ -46,13 +46,40 @@ int64_t sequence_length(const ModelMetadata& metadata, int64_t wished) {
   return positions > 0 ? std::min(positions, longest_by_default) : length_without_positions;
 }
 
+bool computes_in_integers(const ModelMetadata& metadata) {
+  return std::any_of(metadata.stacks.begin(), metadata.stacks.end(),
+                     [](const StackMetadata& stack) { return stack.integers; });
+}
+
+DType planned_precision(const ModelMetadata& metadata, const PlanConstraints& constraints) {
+  const bool as_stored = computed(metadata.dtype) && !computes_in_integers(metadata);
+  return constraints.precision.value_or(as_stored ? metadata.dtype : DType::F32);
+}
+
+/// Returns the most bytes that a rank keeps for adapters, whose numbers have the type of activations.
+int64_t adapter_bytes(const ModelMetadata& metadata, DeviceKind kind, DType precision) {
+  return metadata.adapter_elements *
+         (kind == DeviceKind::CPU ? float_bytes : size_of(compute_type(metadata, precision)));
+}
+
+/// Returns the hardware with what adapters leave of a device's memory. Where they leave nothing it is unchanged, and
+/// the plan is refused.
+Hardware without_adapters(Hardware hardware, int64_t adapters) {
+  if (adapters == 0 || adapters >= hardware.device_memory) return hardware;
+  hardware.device_memory -= adapters;
+  hardware.memory_source += ", without " + base::format_bytes(adapters) + " for adapters";
+  return hardware;
+}
+
 class Decider {
  public:
   Decider(const ModelMetadata& metadata, const Hardware& hardware, const PlanConstraints& constraints)
-      : metadata_(metadata), hardware_(with_memory(hardware)), constraints_(constraints) {
+      : metadata_(metadata),
+        adapters_(adapter_bytes(metadata, hardware.kind, planned_precision(metadata, constraints))),
+        hardware_(without_adapters(with_memory(hardware), adapters_)),
+        constraints_(constraints) {
     demand_.kind = hardware.kind;
-    const bool as_stored = computed(metadata.dtype) && !computes_in_integers();
-    demand_.precision = constraints.precision.value_or(as_stored ? metadata.dtype : DType::F32);
+    demand_.precision = planned_precision(metadata, constraints);
     demand_.device_memory = hardware_.device_memory;
     demand_.sequence_length = sequence_length(metadata, constraints.max_sequence_length);
     demand_.concurrency = constraints.max_concurrency;
@@ -94,18 +121,13 @@ class Decider {
   }
 
  private:
-  bool computes_in_integers() const {
-    return std::any_of(metadata_.stacks.begin(), metadata_.stacks.end(),
-                       [](const StackMetadata& stack) { return stack.integers; });
-  }
-
   std::optional<Refusal> refuse_constraints() const {
     const std::string precision(name_of(demand_.precision));
     if (!precision_of(precision)) {
       return Refusal{
           Reason::UnsupportedPrecision, precision + " is not served by this version; " + precision_list() + " are", {}};
     }
-    if (demand_.precision != DType::F32 && computes_in_integers()) {
+    if (demand_.precision != DType::F32 && computes_in_integers(metadata_)) {
       return Refusal{Reason::UnsupportedPrecision,
                      precision +
                          " is not served for this model, which computes in integers of its own that F32 holds; leave "
@@ -131,6 +153,13 @@ class Decider {
           Reason::DeviceMemoryUnknown,
           "the memory of a device is not known" + product + "; state it (spec.devices.memory, --device-memory)",
           {}};
+    }
+    if (adapters_ >= hardware_.device_memory) {
+      return Refusal{Reason::DoesNotFit,
+                     "the adapters need up to " + base::format_bytes(adapters_) + " of each rank, whose device has " +
+                         base::format_bytes(hardware_.device_memory) +
+                         "; serve fewer of them, or adapters of a smaller rank",
+                     {}};
     }
     if (constraints_.max_sequence_length < 0 || constraints_.max_concurrency < 1) {
       return Refusal{Reason::InvalidSizes,
@@ -300,6 +329,7 @@ class Decider {
 
   Decider(const Decider& other, int devices)
       : metadata_(other.metadata_),
+        adapters_(other.adapters_),
         hardware_(with_devices(other.hardware_, devices)),
         constraints_(other.constraints_),
         demand_(other.demand_) {
@@ -328,6 +358,7 @@ class Decider {
     plan.shm_bytes = segment_bytes(chosen.sizes.devices());
     plan.device_memory = hardware_.device_memory;
     plan.memory_source = hardware_.memory_source;
+    plan.adapter_bytes = adapters_;
     plan.estimate = layout.estimate;
     plan.hardware_values = listed(demand_.hardware_values);
     for (int rank = 0; rank < chosen.sizes.devices(); ++rank) plan.ranks.push_back(rank_plan(rank, layout));
@@ -355,6 +386,7 @@ class Decider {
   }
 
   const ModelMetadata& metadata_;
+  const int64_t adapters_;  ///< most bytes of them on a rank
   const Hardware hardware_;
   const PlanConstraints& constraints_;
   Demand demand_;

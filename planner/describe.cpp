@@ -175,6 +175,8 @@ std::string describe(const Plan& plan) {
       << partition_table(plan) << "\n"
       << table(sizes) << "w weights  k KV cache  a activations  c communicator  r runtime  . free; memory of a device: "
       << plan.memory_source << "; /dev/shm: " << base::format_bytes(plan.shm_bytes) << "\n";
+  if (plan.adapter_bytes > 0)
+    out << "each rank keeps at most " << base::format_bytes(plan.adapter_bytes) << " for adapters beside this memory\n";
   if (!plan.hardware_values.empty()) out << "\n";
   for (const UsedHardwareValue& used : plan.hardware_values) out << value_text(used) << "\n";
   if (!plan.rejected.empty()) out << "\n";

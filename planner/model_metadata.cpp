@@ -443,6 +443,7 @@ json to_json(const ModelMetadata& metadata) {
            {"stacks", stacks},
            {"parts", parts}};
   if (!metadata.revision.empty()) out["revision"] = metadata.revision;
+  if (metadata.adapter_elements > 0) out["adapters"] = metadata.adapter_elements;
   return out;
 }
 
@@ -456,6 +457,7 @@ ModelMetadata metadata_from_json(const json& value) {
   metadata.parameters = reader.integer("parameters", 0, max_bytes);
   metadata.checkpoint_bytes = reader.integer("bytes", 0, max_bytes);
   metadata.revision = reader.text("revision", 128, "");
+  metadata.adapter_elements = reader.integer("adapters", 0, max_bytes, 0);
   const json& stacks = reader.list("stacks", 16);
   for (size_t i = 0; i < stacks.size(); ++i) {
     metadata.stacks.push_back(read_stack({stacks[i], reader.path("stacks", i)}, stacks[i]));

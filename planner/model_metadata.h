@@ -146,7 +146,8 @@ struct ModelMetadata {
   int64_t checkpoint_bytes = 0;  ///< of the tensors that are loaded
   std::vector<StackMetadata> stacks;
   std::vector<Part> parts;
-  std::string revision;  ///< hf:// only
+  std::string revision;          ///< hf:// only
+  int64_t adapter_elements = 0;  ///< most numbers that a rank keeps for LoRA adapters, beside the parts
   bool operator==(const ModelMetadata&) const = default;
 };
 

@@ -119,9 +119,10 @@ struct Plan {
   int64_t kv_blocks = 0;  ///< blocks of 16 tokens, the same on each rank; they fill the remaining memory
   int64_t concurrency =
       1;  ///< sequences of sequence_length that the KV blocks of all data-parallel ranks hold, at most max_concurrency
-  int64_t shm_bytes = 0;  ///< of /dev/shm a pod needs
-  int64_t device_memory = 0;
+  int64_t shm_bytes = 0;      ///< of /dev/shm a pod needs
+  int64_t device_memory = 0;  ///< without `adapter_bytes`
   std::string memory_source;
+  int64_t adapter_bytes = 0;  ///< at most, of LoRA adapters on each rank, beside what is predicted of it
   std::vector<RankPlan> ranks;
   std::string reason;   ///< the name of a reason of Planned=True: UserFixed, ...
   std::string message;  ///< one sentence with the numbers, for people

@@ -251,6 +251,7 @@ json to_json(const Plan& plan) {
            {"estimate", estimate_json(plan.estimate)},
            {"hardware", hardware_values},
            {"rejected", rejected}};
+  if (plan.adapter_bytes > 0) out["adapterBytes"] = plan.adapter_bytes;
   if (plan.step_tokens != step_tokens) out["stepTokens"] = plan.step_tokens;
   if (plan.gathering)
     out["gathering"] = {{"from", name_of(plan.gathering->from)}, {"bufferBytes", plan.gathering->buffer}};
@@ -311,6 +312,7 @@ Plan plan_from_json(const json& value) {
   plan.shm_bytes = reader.integer("shmBytes", 0, most);
   plan.device_memory = reader.integer("deviceMemory", 1, most);
   plan.memory_source = reader.text("memorySource", 256);
+  plan.adapter_bytes = reader.integer("adapterBytes", 0, most, 0);
   plan.reason = reader.text("reason", 128);
   plan.message = reader.text("message", 8192);
   const json& ranks = reader.list("ranks", max_ranks);

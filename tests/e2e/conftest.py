@@ -65,6 +65,21 @@ def make_storyteller(folder: Path) -> None:
     rewrite_header(folder / "model.safetensors", rename)
 
 
+def make_adapters(folder: Path) -> None:
+    """A LoRA adapter that changes what the example says, and one of a kind that is not served."""
+    import peft
+    import torch
+    import transformers
+
+    for name, options in (("tale", {}), ("dora", {"use_dora": True})):
+        torch.manual_seed(1)
+        config = peft.LoraConfig(
+            r=4, lora_alpha=64, target_modules=["c_attn", "c_proj"], init_lora_weights=False, fan_in_fan_out=True, **options
+        )
+        model = transformers.AutoModelForCausalLM.from_pretrained(CHECKPOINT)
+        peft.get_peft_model(model, config).save_pretrained(folder / name)
+
+
 @pytest.fixture(scope="session")
 def models(tmp_path_factory) -> Path:
     """Returns the folder of the PVC: it holds the example checkpoint, copies that are each broken in one way, one with
@@ -77,6 +92,7 @@ def models(tmp_path_factory) -> Path:
     for name, make in (("writer", writer), ("detector", detector), ("segmenter", segmenter)):
         (folder / name).mkdir()
         make(folder / name)
+    make_adapters(folder / "adapters")
     for parent in (folder, *folder.parents[:2]):
         parent.chmod(0o755)  # the worker's user 65532 has to read it
     for path in folder.rglob("*"):

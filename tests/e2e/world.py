@@ -329,15 +329,19 @@ class World:
 
 
 class Oracle:
-    """Reference answers of Hugging Face transformers for a checkpoint folder."""
+    """Reference answers of Hugging Face transformers for a checkpoint folder, with a LoRA adapter by PEFT."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, adapter: Path | None = None) -> None:
         import torch
         import transformers
 
         torch.set_num_threads(1)
         self.tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
         self.model = transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
+        if adapter:
+            import peft
+
+            self.model = peft.PeftModel.from_pretrained(self.model, adapter).eval()
 
     @functools.lru_cache
     def greedy(self, prompt: str, tokens: int = 16) -> str:

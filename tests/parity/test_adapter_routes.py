@@ -5,12 +5,16 @@ with the weights into which it is merged, and adapters come and go without a res
 
 import concurrent.futures
 import dataclasses
+import json
 import pathlib
+import re
 import shutil
+import time
 
 import fixtures
 import pytest
 import transformers
+import worker
 from cases import BY_NAME
 from lora import Recipe, adapter, merged
 from oracle import greedy
@@ -148,6 +152,30 @@ def test_a_running_request_keeps_its_adapter(server):
     assert unload(server, "other").status_code == 200
 
 
+def test_metrics_name_the_adapters_that_requests_have(server):
+    def adapters():
+        page = server.get("/metrics").text
+        [line] = re.findall(r"^vllm:lora_requests_info\{(.*)\} \S+$", page, re.MULTILINE)
+        return dict(re.findall(r'(\w+)="([^"]*)"', line))
+
+    end = time.monotonic() + 30  # answers of earlier tests give their adapters back a moment after their last byte
+    while adapters()["running_lora_adapters"] and time.monotonic() < end:
+        time.sleep(0.05)
+    assert adapters() == {
+        "model_name": "base",
+        "max_lora": "3",
+        "running_lora_adapters": "",
+        "waiting_lora_adapters": "",
+    }
+    body = {"model": "sql", "prompt": PROMPT[:5], "max_tokens": 60, "temperature": 0, "ignore_eos": True}
+    seen = set()
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        answers = [pool.submit(server.ask, "/v1/completions", body) for _ in range(8)]
+        while not all(answer.done() for answer in answers):
+            seen.add(adapters()["running_lora_adapters"])
+    assert "sql" in seen and seen <= {"", "sql"}
+
+
 def test_more_adapters_than_slots_are_refused(server):
     names = ["one", "two"]
     for name in names:
@@ -212,6 +240,38 @@ def test_without_the_flag_there_are_no_such_routes(base):
 def test_flags_that_cannot_be_served_are_refused_before_ranks_start(base, options, words):
     with pytest.raises(RuntimeError, match=words):
         Server(base, ranks=1, options=[one.format(**{name: folder_of(name) for name in RECIPES}) for one in options])
+
+
+def test_an_inspection_counts_the_numbers_of_adapters_and_the_plan_keeps_memory_for_them(base, tmp_path):
+    """Every rank keeps each slot in the largest rank for all matrices that any adapter changes."""
+    plain, both = (
+        worker.run("inspect", "--model", base, "--json", *options)
+        for options in ([], ["--adapter", f"sql={folder_of('sql')}", "--adapter", f"chat={folder_of('chat')}"])
+    )
+    config = transformers.AutoConfig.from_pretrained(base)
+    keys = config.num_key_value_heads * config.head_dim
+    wide = config.num_attention_heads * config.head_dim
+    inputs_and_outputs = (
+        (config.hidden_size + wide)  # q_proj
+        + (config.hidden_size + keys)  # v_proj
+        + (wide + config.hidden_size)  # o_proj
+        + (config.intermediate_size + config.hidden_size)  # down_proj
+    )
+    metadata = json.loads(both.stdout)
+    assert metadata.pop("adapters") == 2 * 6 * inputs_and_outputs * config.num_hidden_layers
+    assert metadata == json.loads(plain.stdout)
+
+
+@pytest.mark.parametrize(
+    "adapter, words", [("sql", "NAME=FOLDER"), ("a=/nowhere", "no adapter_config.json"), ("a={base}", "adapter_config")]
+)
+def test_an_inspection_refuses_adapters_that_cannot_be_served(base, tmp_path, adapter, words):
+    message = tmp_path / "message"
+    done = worker.run(
+        "inspect", "--model", base, "--adapter", adapter.format(base=base), "--termination-message", message
+    )
+    assert done.returncode != 0 and words in done.stderr, done.stderr
+    assert words in json.loads(message.read_text())["message"]
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,7 @@
 #include "contract/worker_arguments.h"
 #include "planner/plan_svg.h"
 #include "worker/base/error.h"
+#include "worker/cli/adapter_options.h"
 #include "worker/cli/hub_options.h"
 #include "worker/cli/options.h"
 #include "worker/hub/remote.h"
@@ -22,6 +23,7 @@ namespace {
 
 struct InspectOptions {
   std::string model, policy, termination_message;
+  std::vector<std::string> named_adapters;  ///< NAME=FOLDER
   HubOptions hub;
   bool json = false;
 };
@@ -49,6 +51,19 @@ void with_model(const InspectOptions& options, const std::function<void(const po
   }
 }
 
+/// Returns the metadata of the model with the memory that the adapters of the options need. Throws Error{Usage} for one
+/// that is not NAME=FOLDER, and Error{ModelUnreadable} for one that cannot be served with this model.
+ModelMetadata with_adapters(const policy::Model& model, const std::vector<std::string>& named) {
+  ModelMetadata metadata = model.metadata;
+  if (named.empty()) return metadata;
+  check_takes_adapters(model);
+  ModelOptions options;
+  for (const std::string& text : named) options.adapters.push_back(named_adapter(text).folder);
+  options.max_adapters = static_cast<int64_t>(named.size());
+  metadata.adapter_elements = adapter_elements(model, adapter_capacity(model, options));
+  return metadata;
+}
+
 /// Writes the model metadata, or reason and message of an error, to the termination message, so that the controller
 /// needs no logs.
 int inspect(const InspectOptions& options) {
@@ -57,7 +72,7 @@ int inspect(const InspectOptions& options) {
   };
   try {
     with_model(options, [&](const policy::Model& model) {
-      const nlohmann::json metadata = to_json(model.metadata);
+      const nlohmann::json metadata = to_json(with_adapters(model, options.named_adapters));
       write_termination_message(metadata.dump());
       if (options.json)
         std::cout << metadata.dump() << "\n";
@@ -120,6 +135,11 @@ void add_inspect(CLI::App& app, Program& program) {
   options->hub.add_to(*subcommand);
   subcommand->add_option(flag::policy.name, options->policy,
                          "Policy file (YAML) to use instead of the built-in policy");
+  subcommand
+      ->add_option(flag::adapter.name, options->named_adapters,
+                   "NAME=FOLDER: a LoRA adapter that will be served beside the model. It is checked against the model, "
+                   "and the metadata says what memory it needs; repeat it for several")
+      ->allow_extra_args(false);
   subcommand->add_option(flag::termination_message.name, options->termination_message,
                          "Also write the model metadata, or the error, as JSON to this file");
   subcommand->add_flag("--json", options->json, "Print the metadata as JSON");

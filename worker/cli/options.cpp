@@ -10,11 +10,9 @@
 #include "contract/worker_arguments.h"
 #include "planner/strategy_names.h"
 #include "worker/base/error.h"
+#include "worker/cli/adapter_options.h"
 #include "worker/engine/ranks/device.h"
 #include "worker/hub/address.h"
-#include "worker/layers/adapters/adapter_slots.h"
-#include "worker/ops/linear.h"
-#include "worker/policy/adapter/adapter_targets.h"
 #include "worker/policy/resolve.h"
 
 namespace pm::cli {
@@ -175,59 +173,8 @@ Plan read_plan(const std::string& file) {
   }
 }
 
-/// Slots and ranks for adapters that come later, where no option says them.
-constexpr int64_t default_adapters = 8, default_adapter_rank = 16;
-
-/// Returns the memory that the adapters of the options need. Throws Error{ModelUnreadable} for a folder that cannot be
-/// served.
-layers::AdapterCapacity adapter_capacity(const policy::Model& model, const ModelOptions& options) {
-  std::vector<std::string> folders = options.adapters;
-  std::erase(folders, "");
-  std::sort(folders.begin(), folders.end());
-  folders.erase(std::unique(folders.begin(), folders.end()), folders.end());
-  const auto given = static_cast<int64_t>(folders.size());
-  layers::AdapterCapacity capacity{.slots = std::max(options.max_adapters, given), .rank = 0, .modules = {}};
-  if (options.adapts_any_module && options.max_adapters == 0)
-    capacity.slots = std::max(default_adapters, static_cast<int64_t>(options.adapters.size()));
-  if (capacity.slots == 0) return {};
-  const policy::AdapterTargets targets = policy::adapter_targets(model);
-  for (const std::string& folder : folders) {
-    const auto adapter = checkpoint::AdapterFolder::open(folder);
-    for (const auto& [module, name] : policy::bind_adapter(model, targets, adapter)) capacity.modules.insert(name);
-    capacity.rank = std::max(capacity.rank, adapter.rank());
-    if (options.max_adapter_rank > 0 && adapter.rank() > options.max_adapter_rank)
-      throw Error(Reason::Usage, "adapter " + folder + " has factors of rank " + std::to_string(adapter.rank()) +
-                                     ", and --max-adapter-rank is " + std::to_string(options.max_adapter_rank) +
-                                     "; raise it");
-  }
-  if (options.adapts_any_module) capacity.rank = std::max(capacity.rank, default_adapter_rank);
-  if (options.max_adapter_rank > 0) capacity.rank = options.max_adapter_rank;
-  if (options.adapts_any_module) capacity.modules.clear();
-  return capacity;
-}
-
-/// Returns the most bytes that one rank keeps for adapters: those of one that holds whole matrices.
-int64_t adapter_bytes(const policy::Model& model, const layers::AdapterCapacity& capacity, at::DeviceType device,
-                      DType compute) {
-  if (capacity.slots == 0) return 0;
-  policy::AdapterTargets targets = policy::adapter_targets(model);
-  if (!capacity.modules.empty())
-    std::erase_if(targets, [&](const auto& one) { return !capacity.modules.contains(one.first); });
-  return capacity.slots * policy::adapter_elements(targets, capacity.rank) *
-         static_cast<int64_t>(c10::elementSize(ops::activation_type(device, layers::scalar_type(compute))));
-}
-
-Plan make_plan(const ModelMetadata& metadata, const ModelOptions& options, int64_t adapter_bytes) {
-  Hardware hardware = detect_hardware(options);
-  if (adapter_bytes >= hardware.device_memory && adapter_bytes > 0)
-    throw Error(Reason::DoesNotFit, "the adapters need up to " + std::to_string(adapter_bytes) +
-                                        " bytes of a rank, which has " + std::to_string(hardware.device_memory) +
-                                        "; lower --max-adapters or --max-adapter-rank");
-  if (adapter_bytes > 0) {
-    hardware.device_memory -= adapter_bytes;
-    hardware.memory_source += ", without " + std::to_string(adapter_bytes) + " bytes for adapters";
-  }
-  Decision decision = decide(metadata, hardware, plan_constraints(options));
+Plan make_plan(const ModelMetadata& metadata, const ModelOptions& options) {
+  Decision decision = decide(metadata, detect_hardware(options), plan_constraints(options));
   if (decision.plan) return *std::move(decision.plan);
   throw Error(decision.refusal->reason, decision.refusal->message);
 }
@@ -247,10 +194,8 @@ Setup prepare(const ModelOptions& options, const std::string& plan_file) {
               .graphs = !options.no_graphs};
   setup.model = policy::resolve(setup.checkpoint, options.policy);
   setup.adapters = adapter_capacity(setup.model, options);
-  const int64_t for_adapters =
-      adapter_bytes(setup.model, setup.adapters, setup.device,
-                    compute_type(setup.model.metadata, plan_constraints(options).precision.value_or(DType::F32)));
-  setup.plan = plan_file.empty() ? make_plan(setup.model.metadata, options, for_adapters) : read_plan(plan_file);
+  setup.model.metadata.adapter_elements = adapter_elements(setup.model, setup.adapters);
+  setup.plan = plan_file.empty() ? make_plan(setup.model.metadata, options) : read_plan(plan_file);
   return setup;
 }
 

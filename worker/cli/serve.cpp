@@ -12,6 +12,7 @@
 #include "contract/worker_arguments.h"
 #include "planner/strategies/layout.h"
 #include "worker/base/error.h"
+#include "worker/cli/adapter_options.h"
 #include "worker/cli/offline_inference.h"
 #include "worker/cli/processes.h"
 #include "worker/cli/speculation.h"
@@ -93,15 +94,6 @@ bool wait_for_signal(const engine::DataParallelEngine& engine) {
 std::string name_of_folder(const std::filesystem::path& folder) {
   const std::filesystem::path whole = std::filesystem::absolute(folder).lexically_normal();
   return (whole.has_filename() ? whole : whole.parent_path()).filename().string();
-}
-
-/// Returns the two sides of NAME=FOLDER. Throws Error{Usage}.
-std::pair<std::string, std::string> named_adapter(const std::string& text) {
-  const size_t equals = text.find('=');
-  if (equals == 0 || equals == text.npos || equals + 1 == text.size())
-    throw Error(Reason::Usage,
-                "--adapter \"" + text + "\" is not NAME=FOLDER; write e.g. --adapter sql=/models/sql-lora");
-  return {text.substr(0, equals), text.substr(equals + 1)};
 }
 
 /// Checks the names of adapters, and reads their folders into the options of the model. Throws Error{Usage}.
@@ -285,16 +277,6 @@ void read_nodes(ServeOptions& options, const Plan& plan) {
   nodes.plan = base::to_hex(base::sha256(to_json(plan).dump()).substr(0, 8));
 }
 
-/// Throws Error{ModelUnreadable} for adapters of a model that generates in a way that takes none.
-void check_serves_adapters(const Setup& setup) {
-  if (setup.adapters.slots == 0 || !setup.model.generates()) return;
-  if (setup.model.recompute || models::Model::source_stack(setup.model))
-    throw Error(Reason::ModelUnreadable, setup.model.architecture + " generates " +
-                                             (setup.model.recompute ? "without a KV cache" : "from an encoder") +
-                                             ", and adapters of such models are not served; merge the adapter into "
-                                             "its base model with PEFT's merge_and_unload()");
-}
-
 int serve(ServeOptions& options, const Program& program) {
   options.speculation.check();
   // the launcher checks the files first, so that an unusable one is a usage error and not a lost rank
@@ -303,7 +285,7 @@ int serve(ServeOptions& options, const Program& program) {
   read_adapters(options);
   const Setup setup = prepare(options, options.process.plan_file());
   models::Model::check(setup.model);
-  check_serves_adapters(setup);
+  if (setup.adapters.slots > 0) check_takes_adapters(setup.model);
   read_nodes(options, setup.plan);
   if (!options.process.is_rank()) return launch_group(options, setup, program);
   engine::RankGroupConfig model = setup.group(setup.plan.kv_blocks);
@@ -348,7 +330,7 @@ void add_serve(CLI::App& app, Program& program) {
       ->allow_extra_args(false);
   subcommand
       ->add_option(
-          "--adapter", options->named_adapters,
+          flag::adapter.name, options->named_adapters,
           "NAME=FOLDER: a LoRA adapter (PEFT) that requests choose by the model name NAME; repeat it for several")
       ->allow_extra_args(false);
   subcommand->add_option(

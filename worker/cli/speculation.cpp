@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/cli/speculation.h"
 
+#include "contract/worker_arguments.h"
 #include "worker/base/error.h"
 #include "worker/models/model.h"
 
@@ -8,7 +9,7 @@ namespace pm::cli {
 
 void SpeculationOptions::add_to(CLI::App& subcommand) {
   subcommand
-      .add_option("--speculation", kind,
+      .add_option(flag::speculation.name, kind,
                   "Speculative decoding, which changes no token: ngram looks up what followed the last tokens earlier "
                   "in the same sequence")
       ->capture_default_str()

@@ -374,7 +374,9 @@ http::Response ApiServer::Impl::health() const {
 http::Response ApiServer::Impl::metrics_text() const {
   http::Response response;
   response.content_type = "text/plain; version=0.0.4; charset=utf-8";
-  const std::string shared = metrics.text() + engine_metrics(engine.statistics(), options.capacity);
+  std::string shared = metrics.text() + engine_metrics(engine.statistics(), options.capacity);
+  if (const AdapterPool* pool = options.adapters.pool)
+    shared += adapter_metrics(pool->in_use(), pool->slots(), std::chrono::system_clock::now());
   response.body = renamed_metrics(shared, options.metric_names, options.names.first()) +
                   rank_metrics(plan, options.status_table.get(), steady_clock::now());
   if (options.steps) response.body += options.steps->text();

@@ -68,7 +68,8 @@ inline const std::string container_name = "worker";
 inline const std::string devices_claim = "devices";  ///< of a pod, and the request in it
 inline const std::string model_path = "/model", policy_folder = "/policy", plan_folder = "/etc/parallelmodel",
                          plan_file = "/etc/parallelmodel/plan.json", api_keys_folder = "/etc/parallelmodel-keys",
-                         tls_folder = "/etc/parallelmodel-tls", token_folder = "/etc/parallelmodel-hub";
+                         tls_folder = "/etc/parallelmodel-tls", token_folder = "/etc/parallelmodel-hub",
+                         adapters_folder = "/adapters";
 
 std::string inspect_pod_name(const std::string& model, int64_t generation);
 std::string fetch_pod_name(const std::string& model);

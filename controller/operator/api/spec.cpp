@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <ranges>
+#include <set>
 #include <stdexcept>
 
 #include "base/quantity.h"
@@ -108,35 +109,58 @@ std::string relative_path(std::string path, const std::string& field) {
   return path;
 }
 
-/// The digest is required: by a tag, two nodes could hold two contents.
-Source image_source_of(const Reader& reader, const std::string& reference) {
+/// The digest is required: by a tag, two nodes could hold two contents. `parent` has the fields source and path.
+Source image_source_of(const Reader& reader, const std::string& parent, const std::string& reference) {
   constexpr std::string_view algorithm = "@sha256:";
   constexpr size_t digits = 64;
   const size_t at = reference.find(algorithm);
   const std::string digest = at == std::string::npos ? "" : reference.substr(at + algorithm.size());
   if (at == 0 || digest.size() != digits || digest.find_first_not_of("0123456789abcdef") != std::string::npos)
-    Reader::fail("/spec/model/source", "must name an image by its digest: oci://REGISTRY/NAME@sha256:HEX");
-  return {"", relative_path(reader.text("/spec/model/path"), "/spec/model/path"), std::nullopt, reference};
+    Reader::fail(parent + "/source", "must name an image by its digest: oci://REGISTRY/NAME@sha256:HEX");
+  return {"", relative_path(reader.text(parent + "/path"), parent + "/path"), std::nullopt, reference};
 }
 
-Source source_of(const Reader& reader, const std::string& model) {
-  const std::string text = reader.text("/spec/model/source"), scheme = "pvc://", hub = "hf://", image = "oci://";
-  if (text.starts_with(hub)) return hub_source_of(reader, text.substr(hub.size()), model);
-  if (text.starts_with(image)) return image_source_of(reader, text.substr(image.size()));
-  if (!text.starts_with(scheme)) {
-    Reader::fail("/spec/model/source", "is '" + text +
-                                           "', expected pvc://CLAIM/PATH, hf://ORG/NAME or "
-                                           "oci://REGISTRY/NAME@sha256:HEX");
-  }
+/// Reads a source that is mounted, of a PVC or an image; nullopt for other schemes.
+std::optional<Source> mounted_source_of(const Reader& reader, const std::string& parent) {
+  const std::string text = reader.text(parent + "/source"), scheme = "pvc://", image = "oci://";
+  if (text.starts_with(image)) return image_source_of(reader, parent, text.substr(image.size()));
+  if (!text.starts_with(scheme)) return std::nullopt;
   const std::string rest = text.substr(scheme.size());
   const size_t slash = rest.find('/');
   Source source{rest.substr(0, slash),
-                slash == std::string::npos ? "" : relative_path(rest.substr(slash + 1), "/spec/model/source"),
+                slash == std::string::npos ? "" : relative_path(rest.substr(slash + 1), parent + "/source"),
                 std::nullopt,
                 {}};
   if (source.claim.empty())
-    Reader::fail("/spec/model/source", "is '" + text + "' and names no PVC: expected pvc://CLAIM/PATH");
+    Reader::fail(parent + "/source", "is '" + text + "' and names no PVC: expected pvc://CLAIM/PATH");
   return source;
+}
+
+Source source_of(const Reader& reader, const std::string& model) {
+  const std::string text = reader.text("/spec/model/source"), hub = "hf://";
+  if (text.starts_with(hub)) return hub_source_of(reader, text.substr(hub.size()), model);
+  if (auto source = mounted_source_of(reader, "/spec/model")) return *std::move(source);
+  Reader::fail("/spec/model/source",
+               "is '" + text + "', expected pvc://CLAIM/PATH, hf://ORG/NAME or oci://REGISTRY/NAME@sha256:HEX");
+}
+
+/// Reads the adapters. `names` are those of the model in the API.
+std::vector<Adapter> adapters_of(const Reader& reader, const std::vector<std::string>& names) {
+  std::vector<Adapter> out;
+  std::set<std::string> taken(names.begin(), names.end());
+  for (const size_t i : std::views::iota(size_t{0}, reader.array("/spec/model/adapters").size())) {
+    const std::string field = "/spec/model/adapters/" + std::to_string(i), name = reader.text(field + "/name");
+    if (name.empty() || name.find('=') != std::string::npos)
+      Reader::fail(field + "/name", "is '" + name + "', expected letters, digits and -._/: between them");
+    if (!taken.insert(name).second)
+      Reader::fail(field + "/name", "is '" + name + "', which the model or another adapter has; each has its own name");
+    auto source = mounted_source_of(reader, field);
+    if (!source)
+      Reader::fail(field + "/source", "is '" + reader.text(field + "/source") +
+                                          "', expected pvc://CLAIM/PATH or oci://REGISTRY/NAME@sha256:HEX");
+    out.push_back({name, *std::move(source)});
+  }
+  return out;
 }
 
 DeviceClaim device_claim_of(const Reader& reader) {
@@ -283,6 +307,10 @@ Spec parse_spec(const Json& object) {
   for (const Json& name : reader.array("/spec/serving/modelNames")) {
     if (name.is_string()) spec.serving.model_names.push_back(name.get<std::string>());
   }
+  spec.serving.ngram_speculation = reader.text("/spec/serving/speculation") == "NGram";
+  const std::string own_name = k8s::key_of(object).name;
+  spec.adapters = adapters_of(
+      reader, spec.serving.model_names.empty() ? std::vector<std::string>{own_name} : spec.serving.model_names);
   reader.integer("/spec/replicas", 0, 64, spec.replicas);
   spec.cpu_milli = reader.quantity("/spec/resources/cpu", true);
   spec.memory = reader.quantity("/spec/resources/memory");
@@ -332,6 +360,8 @@ std::string source_hash(const Spec& spec, const Owner& owner, const std::string&
   Json source{{"claim", spec.source.claim}, {"path", spec.source.path}, {"restartedAt", owner.restarted_at}};
   if (spec.source.hub) source["hub"] = {{"id", spec.source.hub->id}, {"revision", spec.source.hub->revision}};
   if (!spec.source.image.empty()) source["image"] = spec.source.image;
+  for (const Adapter& adapter : spec.adapters)
+    source["adapters"].push_back({adapter.source.claim, adapter.source.image, adapter.source.path});
   if (!policy_copy.empty()) source["policy"] = policy_copy;
   return short_hash(source);
 }

@@ -35,6 +35,12 @@ struct Source {
   std::string digest() const { return image.empty() ? "" : image.substr(image.find('@') + 1); }
 };
 
+/// A LoRA adapter that is served beside the model. Its source is a PVC or an image.
+struct Adapter {
+  std::string name;  ///< in the API
+  Source source;
+};
+
 /// The ConfigMap of a user's policy; key "" is the only key of the ConfigMap.
 struct PolicyRef {
   std::string name, key;
@@ -60,6 +66,7 @@ struct Serving {
   std::optional<int64_t> max_sequence_length;
   int64_t max_concurrency = 64, max_queue = 256;
   std::vector<std::string> model_names;  ///< in the API; empty: the name of the ParallelModel
+  bool ngram_speculation = false;
 };
 
 struct FailurePolicy {
@@ -136,6 +143,7 @@ struct Update {
 
 struct Spec {
   Source source;
+  std::vector<Adapter> adapters;
   std::optional<PolicyRef> policy_ref;
   Devices devices;
   std::optional<Strategy> strategy;
@@ -173,8 +181,8 @@ Owner parse_owner(const Json& object);
 /// Returns the names of the ParallelModels that take a share of this one's requests.
 std::vector<std::string> canary_names(const Json& object);
 
-/// Hashes the identity of a checkpoint: source, restarted-at (a restart inspects the files again), and the policy copy
-/// of a user ("": none).
+/// Hashes the identity of a checkpoint and its adapters: sources, restarted-at (a restart inspects the files again),
+/// and the policy copy of a user ("": none).
 std::string source_hash(const Spec&, const Owner&, const std::string& policy_copy);
 /// Hashes all fields of a spec that a plan follows from.
 std::string inputs_hash(const Spec&, const Owner&, const std::string& policy_copy);

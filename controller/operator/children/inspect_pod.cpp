@@ -3,6 +3,7 @@
 #include "contract/termination.h"
 #include "contract/worker_arguments.h"
 #include "controller/operator/api/stable_hash.h"
+#include "controller/operator/children/adapters.h"
 #include "controller/operator/children/pod_parts.h"
 
 namespace pm::op {
@@ -21,6 +22,7 @@ Json inspect_pod(const Owner& owner, const Spec& spec, const Settings& settings,
     mount_policy(pod, *policy);
     arguments.add(flag::policy, path_of(*policy));
   }
+  for (const NamedAdapter& adapter : mount_adapters(pod, spec)) arguments.add(flag::adapter, adapter);
   container["args"] = arguments.list();
   container["env"].push_back({{"name", "NVIDIA_VISIBLE_DEVICES"}, {"value", "void"}});
   container["resources"] = {{"requests", {{"cpu", "100m"}, {"memory", "128Mi"}}}, {"limits", {{"memory", "2Gi"}}}};

@@ -36,7 +36,8 @@ PodLayout make_pod_layout(const Spec& spec, const Plan& plan) {
     memory = each * (4 * gib + (plan.gathering ? round_up(plan.gathering->host, mib) : 0)) + 2 * gib;
   } else {
     std::vector<int64_t> pods(layout.ranks.size(), 0);
-    for (const RankPlan& rank : plan.ranks) pods[layout.node_of(rank.rank)] += rank.predicted.total();
+    for (const RankPlan& rank : plan.ranks)
+      pods[layout.node_of(rank.rank)] += rank.predicted.total() + plan.adapter_bytes;
     memory = round_up(*std::max_element(pods.begin(), pods.end()) + each * 128 * mib + 256 * mib, mib);
   }
   layout.memory = memory + layout.shm;

@@ -4,6 +4,7 @@
 #include "contract/ports.h"
 #include "contract/worker_arguments.h"
 #include "controller/operator/api/stable_hash.h"
+#include "controller/operator/children/adapters.h"
 #include "controller/operator/children/pod_parts.h"
 
 namespace pm::op {
@@ -15,13 +16,16 @@ std::string cores(int64_t milli) {
   return milli % 1000 == 0 ? std::to_string(milli / 1000) : std::to_string(milli) + "m";
 }
 
-Json arguments(const PodInputs& in, int replica, int node_rank, int64_t replica_generation) {
+Json arguments(const PodInputs& in, int replica, int node_rank, int64_t replica_generation,
+               const std::vector<NamedAdapter>& adapters) {
   const Spec& spec = in.spec;
   WorkerArguments out(subcommand::serve);
   out.add(flag::plan, plan_file).add(flag::model, model_folder(spec, in.stored.revision));
   if (in.stored.policy) out.add(flag::policy, path_of(*in.stored.policy));
   for (const std::string& name : spec.serving.model_names) out.add(flag::served_model_name, name);
   if (spec.serving.model_names.empty()) out.add(flag::served_model_name, in.owner.key.name);
+  for (const NamedAdapter& adapter : adapters) out.add(flag::adapter, adapter);
+  if (spec.serving.ngram_speculation) out.add(flag::speculation, "ngram");
   if (spec.devices.kind == DeviceKind::GPU) out.add(flag::device, "cuda");
   out.add(flag::nodes, in.layout.nodes());
   out.add(flag::node_rank, node_rank);
@@ -100,7 +104,7 @@ Json render(const PodInputs& in, int replica, int node_rank, int64_t replica_gen
   pod["spec"]["subdomain"] = ranks_service_name(in.owner.key.name);
   pod["spec"]["terminationGracePeriodSeconds"] = in.spec.update.drain.count() + 15;
   Json& container = pod["spec"]["containers"][0];
-  container["args"] = arguments(in, replica, node_rank, replica_generation);
+  container["args"] = arguments(in, replica, node_rank, replica_generation, mount_adapters(pod, in.spec));
   container["ports"] = Json::array({{{"name", "admin"}, {"containerPort", admin_port}}});
   if (node_rank == 0) container["ports"].push_back({{"name", "http"}, {"containerPort", http_port}});
   container["readinessProbe"] = probe("/ready", 1, 2, 1);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "contract/worker_arguments.h"
 #include "controller/operator/api/object_text.h"
 #include "controller/operator/api/requests.h"
 #include "controller/operator/children/pod_parts.h"
@@ -31,6 +32,23 @@ k8s::ObjectPtr with_annotation(const std::vector<k8s::ObjectPtr>& objects, const
     if (annotation_of(*object, name) == value) return object;
   }
   return nullptr;
+}
+
+/// Returns the name of the adapter whose folder in an inspect pod the message names; "" for none.
+std::string blamed_adapter(const Json& pod, const std::string& message) {
+  std::string name, folder;
+  bool follows = false;
+  for (const Json& argument : pod["spec"]["containers"][0]["args"]) {
+    const std::string text = argument.get<std::string>();
+    const size_t equals = text.find('=');
+    if (follows && equals != std::string::npos && text.size() - equals - 1 > folder.size() &&
+        message.find(text.substr(equals + 1)) != std::string::npos) {
+      name = text.substr(0, equals);
+      folder = text.substr(equals + 1);
+    }
+    follows = text == flag::adapter.name;
+  }
+  return name;
 }
 
 class Planner {
@@ -131,7 +149,7 @@ class Planner {
         continue;
       }
       if (!useful) return act(remove(k8s::pods_resource, *pod, 0));
-      return report(*pod, inspection);
+      return report(*pod, *made, inspection);
     }
     if (spec_.source.hub && !spec_.source.hub->own_claim && !known_claim()) return std::nullopt;
     return act(create(*made));
@@ -153,10 +171,15 @@ class Planner {
     return false;
   }
 
-  std::optional<ModelMetadata> report(const Json& pod, const Inspection& inspection) {
+  /// `made` is the pod as it was created: what the store keeps of it has no arguments.
+  std::optional<ModelMetadata> report(const Json& pod, const Json& made, const Inspection& inspection) {
     const bool blames = policy_ && inspection.message.find(path_of(*policy_)) !=
                                        std::string::npos;  // the message names the line of the policy
-    refuse(inspection.reason, (blames ? "ConfigMap " + spec_.policy_ref->name + ": " : "") + inspection.message);
+    const std::string adapter = blamed_adapter(made, inspection.message);
+    refuse(inspection.reason, (blames             ? "ConfigMap " + spec_.policy_ref->name + ": "
+                               : !adapter.empty() ? "adapter " + adapter + " of spec.model.adapters: "
+                                                  : "") +
+                                  inspection.message);
     out_.waiting = !inspection.failed;
     out_.wait = inspection.wait;
     if (!inspection.failed) return std::nullopt;

@@ -46,6 +46,29 @@ TEST(Decide, PredictsExactWeightsAndFitsEveryTermIntoTheDevice) {
   EXPECT_EQ(plan.concurrency, std::min<int64_t>(64, plan.kv_blocks / (2048 / 16)));
 }
 
+TEST(Decide, AdaptersTakeTheirMemoryFromEveryDevice) {
+  ModelMetadata metadata = test::gpt_neo_2_7b();
+  const Plan without = planned(decide(metadata, cpu(2, 4 * gibi), {}));
+  EXPECT_EQ(without.adapter_bytes, 0);
+  metadata.adapter_elements = gibi / 4;
+  EXPECT_EQ(metadata_from_json(to_json(metadata)), metadata);
+  const Plan plan = planned(decide(metadata, cpu(2, 5 * gibi), {}));
+  EXPECT_EQ(plan.adapter_bytes, gibi) << "numbers of four bytes on CPUs";
+  EXPECT_EQ(plan.device_memory, 4 * gibi);
+  EXPECT_EQ(plan.kv_blocks, without.kv_blocks);
+  EXPECT_THAT(plan.memory_source, HasSubstr("without 1.0 GiB for adapters"));
+  EXPECT_THAT(describe(plan), HasSubstr("at most 1.0 GiB for adapters"));
+  EXPECT_EQ(plan_from_json(to_json(plan)).adapter_bytes, gibi);
+  Hardware gpu = cpu(2, 5 * gibi);
+  gpu.kind = DeviceKind::GPU;
+  EXPECT_EQ(planned(decide(metadata, gpu, {})).adapter_bytes, gibi / 2) << "the type of activations, F16";
+  const Refusal refusal = refused(decide(metadata, cpu(2, gibi), {}));
+  EXPECT_EQ(refusal.reason, Reason::DoesNotFit);
+  EXPECT_THAT(refusal.message, HasSubstr("the adapters need up to 1.0 GiB of each rank, whose device has 1.0 GiB"));
+  EXPECT_EQ(refused(decide(metadata, cpu(2, 2 * gibi), {.strategy = Strategy::Tensor})).reason, Reason::DoesNotFit)
+      << "what they leave is too little for the weights";
+}
+
 TEST(Decide, KvBytesFollowTheKvHeadsOfTheRank) {
   const ModelMetadata metadata = test::gpt_neo_2_7b();
   EXPECT_EQ(kv_bytes_per_token(metadata, make_partition(metadata, 1, DType::F16), 0, DType::F16),

@@ -18,6 +18,7 @@ constexpr std::array names{
     Name{"parallelmodel_num_requests_waiting", "vllm:num_requests_waiting"},
     Name{"parallelmodel_kv_cache_usage_perc", "vllm:kv_cache_usage_perc"},
     Name{"parallelmodel_cache_config_info", "vllm:cache_config_info"},
+    Name{"parallelmodel_lora_requests_info", "vllm:lora_requests_info"},
     Name{"parallelmodel_num_preemptions_total", "vllm:num_preemptions_total"},
     Name{"parallelmodel_prefix_cache_queries_total", "vllm:prefix_cache_queries_total"},
     Name{"parallelmodel_prefix_cache_hits_total", "vllm:prefix_cache_hits_total"},

@@ -195,6 +195,18 @@ std::string engine_metrics(const engine::Statistics& s, const Capacity& capacity
   });
 }
 
+std::string adapter_metrics(const std::vector<std::string>& in_use, int64_t slots,
+                            std::chrono::system_clock::time_point now) {
+  std::string names;
+  for (const std::string& name : in_use) names += (names.empty() ? "" : ",") + name;
+  const std::chrono::duration<double> seconds = now.time_since_epoch();
+  return serialize({gauge("parallelmodel_lora_requests_info",
+                          "LoRA adapters that requests have and the most that are loaded, in its labels; the time")
+                        .add(seconds.count(), {{"max_lora", std::to_string(slots)},
+                                               {"running_lora_adapters", names},
+                                               {"waiting_lora_adapters", ""}})});
+}
+
 std::string collective_metrics(const std::vector<Collective>& all) {
   auto calls =
       counter("parallelmodel_collective_calls_total", "Collective operations that rank 0 took part in, by operation");

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Prometheus metrics with the prefix parallelmodel_, with vLLM's meanings where vLLM has the metric (metric_names.h).
 #pragma once
+#include <chrono>
 #include <memory>
 #include <string>
 #include <vector>
@@ -66,6 +67,10 @@ struct Capacity {
 /// Returns the engine's metrics: running and waiting sequences, KV cache, prefix cache and token counters; and
 /// saturation, the largest of the shares of queue, KV cache and concurrency in use.
 std::string engine_metrics(const engine::Statistics&, const Capacity&);
+/// Returns the adapters that requests have, running or waiting, for gateways that prefer a replica where an adapter is
+/// in use. `now` is the value, by which they know the newest line.
+std::string adapter_metrics(const std::vector<std::string>& in_use, int64_t slots,
+                            std::chrono::system_clock::time_point now);
 /// Returns calls, bytes and seconds of rank 0's collectives by operation, without operations that were never called.
 std::string collective_metrics(const std::vector<Collective>&);
 /// Memory, load, steps and heartbeat of every rank of the table, and plan_info.

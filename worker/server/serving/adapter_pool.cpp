@@ -57,6 +57,18 @@ AdapterPool::Adapter AdapterPool::find(const std::string& name) const {
   return found == served_.end() ? nullptr : *found;
 }
 
+std::vector<std::string> AdapterPool::in_use() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<std::string> names;
+  for (const auto& slot : slots_) {
+    const Adapter adapter = slot.lock();
+    if (!adapter) continue;
+    const bool served = std::find(served_.begin(), served_.end(), adapter) != served_.end();
+    if (adapter.use_count() > (served ? 2 : 1)) names.push_back(adapter->name);  // this one, and that of served_
+  }
+  return names;
+}
+
 std::vector<AdapterPool::Adapter> AdapterPool::all() const {
   const std::lock_guard lock(mutex_);
   return served_;

@@ -29,6 +29,9 @@ class AdapterPool {
   Adapter find(const std::string& name) const;
   /// Returns the adapters in the order in which they were loaded.
   std::vector<Adapter> all() const;
+  /// Returns the names of adapters that requests have, of unloaded ones too.
+  std::vector<std::string> in_use() const;
+  int64_t slots() const { return static_cast<int64_t>(slots_.size()); }
 
  private:
   engine::Engine& engine_;
