@@ -1,15 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Latent attention beyond one step: prompts in chunks, prompts that share blocks, lengths that an index bounds."""
+"""Latent attention beyond one step: prompts in chunks, prompts that share blocks, preempted sequences, lengths that an
+index bounds."""
 
+import concurrent.futures
 import dataclasses
 import json
+import re
 import shutil
 
 import fixtures
 import inputs
 import pytest
+import requests
 from cases import BY_NAME
+from server import Server
 from test_generate import COUNT, check_answer
+
+import worker
 
 
 def with_settings(name, **settings):
@@ -46,3 +53,30 @@ def test_a_sequence_is_refused_of_which_an_index_would_leave_tokens_out(runner, 
         answer = runner.batch.ask(job)
         assert answer["ok"] == served, answer
         assert served or "24" in answer["error"], answer
+
+
+def test_preempted_sequences_read_their_latents_again(tmp_path):
+    """Four answers need 20 blocks of latents, and there are 9."""
+    case = BY_NAME["DeepseekV3ForCausalLM-all"]
+    shutil.copytree(fixtures.checkpoint(case), folder := tmp_path / "model")
+    plan = json.loads(worker.run("plan", "--model", folder, "--devices", 2, "--max-sequence-length", 96, "--json").stdout)
+    (tmp_path / "plan.json").write_text(json.dumps({**plan, "kvBlocks": 9}))
+    rows, count = inputs.prompts(case, [40, 40, 40, 40], seed=7), 40
+    server = Server(folder, ranks=2, options=["--plan", tmp_path / "plan.json", "--max-sequence-length", 96])
+
+    def answer(row):
+        body = {"prompt": row, "max_tokens": count, "temperature": 0, "return_token_ids": True, "ignore_eos": True}
+        return server.ask("/v1/completions", body)["choices"][0]["token_ids"]
+
+    def preemptions():
+        page = requests.get(f"http://127.0.0.1:{server.admin_port}/metrics", timeout=20).text
+        return float(re.search(r"^parallelmodel_num_preemptions_total\S* (\S+)", page, re.MULTILINE)[1])
+
+    try:
+        alone = [answer(row) for row in rows]
+        assert preemptions() == 0
+        with concurrent.futures.ThreadPoolExecutor(len(rows)) as pool:
+            assert list(pool.map(answer, rows)) == alone
+        assert preemptions() > 0
+    finally:
+        server.close()
