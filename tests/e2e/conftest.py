@@ -74,7 +74,12 @@ def make_adapters(folder: Path) -> None:
     for name, options in (("tale", {}), ("dora", {"use_dora": True})):
         torch.manual_seed(1)
         config = peft.LoraConfig(
-            r=4, lora_alpha=64, target_modules=["c_attn", "c_proj"], init_lora_weights=False, fan_in_fan_out=True, **options
+            r=4,
+            lora_alpha=64,
+            target_modules=["c_attn", "c_proj"],
+            init_lora_weights=False,
+            fan_in_fan_out=True,
+            **options,
         )
         model = transformers.AutoModelForCausalLM.from_pretrained(CHECKPOINT)
         peft.get_peft_model(model, config).save_pretrained(folder / name)

@@ -14,13 +14,14 @@ import time
 import fixtures
 import pytest
 import transformers
-import worker
 from cases import BY_NAME
 from lora import Recipe, adapter, merged
 from oracle import greedy
 from server import Server
 from test_endpoints import build
 from test_serving_routes import pieces
+
+import worker
 
 LLAMA = BY_NAME["LlamaForCausalLM-all"]
 ATTENTION = ("q_proj", "v_proj")

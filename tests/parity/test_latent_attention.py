@@ -59,7 +59,9 @@ def test_preempted_sequences_read_their_latents_again(tmp_path):
     """Four answers need 20 blocks of latents, and there are 9."""
     case = BY_NAME["DeepseekV3ForCausalLM-all"]
     shutil.copytree(fixtures.checkpoint(case), folder := tmp_path / "model")
-    plan = json.loads(worker.run("plan", "--model", folder, "--devices", 2, "--max-sequence-length", 96, "--json").stdout)
+    plan = json.loads(
+        worker.run("plan", "--model", folder, "--devices", 2, "--max-sequence-length", 96, "--json").stdout
+    )
     (tmp_path / "plan.json").write_text(json.dumps({**plan, "kvBlocks": 9}))
     rows, count = inputs.prompts(case, [40, 40, 40, 40], seed=7), 40
     server = Server(folder, ranks=2, options=["--plan", tmp_path / "plan.json", "--max-sequence-length", 96])
