@@ -4,6 +4,7 @@ clients read them; a demanded call fits its schema; the turn with its result is 
 """
 
 import json
+import re
 
 import jsonschema_rs
 import pytest
@@ -118,11 +119,16 @@ def read_response(reply):
     assert [name for name, _ in made[:2]] == ["response.created", "response.in_progress"]
     pieces, items = {}, []
     for name, data in made:
-        if name in ("response.output_text.delta", "response.function_call_arguments.delta"):
+        if name in (
+            "response.output_text.delta",
+            "response.function_call_arguments.delta",
+            "response.custom_tool_call_input.delta",
+        ):
             pieces[data["item_id"]] = pieces.get(data["item_id"], "") + data["delta"]
         if name == "response.output_item.done":
             items.append(data["item"])
-            text = data["item"].get("arguments") or data["item"]["content"][0]["text"]
+            item = data["item"]
+            text = item.get("arguments") or item.get("input") or item["content"][0]["text"]
             assert pieces[data["item"]["id"]] == text
     name, last = made[-1]
     assert name == "response.completed" and last["response"]["id"]
@@ -153,6 +159,36 @@ def test_a_call_of_a_response_fits_its_schema_and_its_result_is_answered(server,
     parts = [{"type": "input_text", "text": "README.md"}]
     turn = [*OPENING, kept, {**result, "output": parts}, said, input_message("user", "And now?")]
     assert read_response(respond(server, turn))[0]
+
+
+PATCH = {
+    "type": "custom",
+    "name": "apply_patch",
+    "description": "Edits files. This is a free-form tool: do not wrap the patch in JSON.",
+    "format": {
+        "type": "grammar",
+        "syntax": "lark",
+        "definition": 'start: begin_patch hunk+ end_patch\nbegin_patch: "*** Begin Patch" LF\n%import common.LF\n',
+    },
+}
+
+
+def test_a_patch_is_a_custom_tool_whose_input_is_text(server):
+    items, _ = read_response(respond(server, OPENING, tools=[PATCH], tool_choice="none"))
+    assert [item["type"] for item in items] == ["message"], "its grammar is no obstacle"
+    expression = {"type": "grammar", "syntax": "regex", "definition": r"\*\*\* Begin Patch\n(\+[a-z]{1,8}\n){1,3}End"}
+    tools = [{**PATCH, "format": expression}]
+    choice = {"type": "custom", "name": "apply_patch"}
+    items, response = read_response(respond(server, OPENING, tools=tools, tool_choice=choice))
+    [call] = [item for item in items if item["type"] == "custom_tool_call"]
+    assert call["name"] == "apply_patch" and response["tools"] == tools
+    assert re.fullmatch(expression["definition"], call["input"]), call["input"]
+    kept = {field: call[field] for field in ("type", "name", "input", "call_id")}
+    result = {"type": "custom_tool_call_output", "call_id": call["call_id"], "output": "Success."}
+    items, _ = read_response(respond(server, [*OPENING, kept, result], tools=tools, tool_choice="none"))
+    assert [item["type"] for item in items] == ["message"]
+    refused = respond(server, OPENING, tools=[PATCH], tool_choice=choice)
+    assert refused.status_code == 400 and "a Lark grammar" in refused.json()["error"]["message"]
 
 
 # --- /v1/messages --------------------------------------------------------------------------------------------------

@@ -221,7 +221,11 @@ const Route route_table[] = {{"/v1/completions", create_completion},
                              {"/v1/responses", create_response},
                              {"/v1/responses/input_tokens", count_response_tokens},
                              {"/score", score},
-                             {"/embed_sparse", embed_sparse}};
+                             {"/embed_sparse", embed_sparse},
+                             {"/v1/responses/*/input_items", list_input_items}};
+
+/// The id of every response that is stored, since random() is always 1.
+const char* const stored_response = "resp_00000000000000010000000000000001";
 
 class Collected final : public http::Stream {
  public:
@@ -292,7 +296,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   auto access = std::make_shared<AccessLogEntry>();
   access->route = route.path;
   try {
-    const http::Response response = route.handler(context, {request, request.body, access});
+    const bool of_stored = (data[1] & 64U) != 0 && request.path.find("/*/") != std::string::npos;
+    const std::string suffix = of_stored ? stored_response : request.body;
+    const http::Response response = route.handler(context, {request, suffix, access});
     fuzz::hold(response.status < 500, "status " + std::to_string(response.status));
     Collected collected;
     if (response.stream)

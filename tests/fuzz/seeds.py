@@ -465,7 +465,8 @@ def requests():
 
 
 def wire_forms():
-    """Requests in the forms of Anthropic's messages (routes 18 and 19) and OpenAI's responses (20)."""
+    """Requests in the forms of Anthropic's messages (routes 18 and 19) and OpenAI's responses (20, and
+    24 for the items of one)."""
     schema = {"type": "object", "properties": {"b": {"type": "string"}}}
     turns = [
         {"role": "user", "content": [{"type": "text", "text": "a", "cache_control": {"type": "ephemeral"}}]},
@@ -493,11 +494,23 @@ def wire_forms():
         {"type": "reasoning", "id": "r", "summary": [], "content": [{"type": "reasoning_text", "text": "t"}]},
         {"type": "function_call", "call_id": "1", "name": "f", "arguments": "{}"},
         {"type": "function_call_output", "call_id": "1", "output": "r"},
+        {"type": "custom_tool_call", "call_id": "2", "name": "p", "input": "a"},
+        {"type": "custom_tool_call_output", "call_id": "2", "output": "r"},
     ]
+    grammar = {"syntax": "regex", "definition": "a+"}
+    custom = {"type": "custom", "name": "p", "format": {"type": "grammar", **grammar}}
+    of_chat = {"name": "p", "format": {"type": "grammar", "grammar": grammar}}
+    chat = {
+        "messages": [{"role": "user", "content": "a"}],
+        "tools": [{"type": "custom", "custom": of_chat}],
+        "tool_choice": {"type": "custom", "custom": {"name": "p"}},
+        "max_tokens": 3,
+    }
+    yield bytes([0, 1 | 32]) + json.dumps(chat).encode()
     responses = {
         "input": items,
         "instructions": "s",
-        "tools": [{"type": "function", "name": "f", "parameters": schema}],
+        "tools": [{"type": "function", "name": "f", "parameters": schema}, custom],
         "text": {"format": {"type": "json_object"}},
         "include": ["message.output_text.logprobs"],
         "max_output_tokens": 3,
@@ -509,6 +522,8 @@ def wire_forms():
     yield bytes([0, 18]) + json.dumps({"max_tokens": 3, "messages": [{"role": "assistant", "content": "a"}]}).encode()
     yield bytes([0, 18]) + json.dumps({**messages, "output_config": {"format": {"type": "json_schema"}}}).encode()
     yield bytes([0, 19]) + json.dumps(messages).encode()
+    for query in (b"limit=2&order=asc", b"after=msg_1&include[]=a", b"limit=x"):
+        yield bytes([0, 24 | 64 | 128]) + query  # of the response that the request before has stored
 
 
 def dot():

@@ -115,6 +115,32 @@ def test_scores_of_a_cross_encoder(tmp_path):
         server.close()
 
 
+def test_prompts_and_activation_of_a_saved_cross_encoder(tmp_path):
+    build(tmp_path / "plain", "BertForSequenceClassification", bert(num_labels=1), word_pieces())
+    settings = {"prompts": PROMPTS, "default_prompt_name": "anything", "activation_fn": torch.nn.Identity()}
+    sentence_transformers.CrossEncoder(str(tmp_path / "plain"), device="cpu", **settings).save(str(tmp_path / "saved"))
+    server, model = (
+        Server(tmp_path / "saved"),
+        sentence_transformers.CrossEncoder(str(tmp_path / "saved"), device="cpu"),
+    )
+    try:
+        query, documents = TEXTS[0], TEXTS[1:]
+        for options in ({}, {"prompt_name": "query"}, {"prompt": "cat "}, {"prompt": ""}):
+            expected = model.predict([(query, one) for one in documents], **options)
+            reply = server.ask("/score", {"queries": query, "documents": documents, **options})
+            same([one["score"] for one in reply["data"]], expected)
+            ranked = server.ask("/rerank", {"query": query, "documents": documents, **options})["results"]
+            same([one["relevance_score"] for one in ranked], sorted(expected.tolist(), reverse=True))
+        pairs = [(query, one) for one in documents]
+        assert numpy.abs(expected - model.predict(pairs, prompt="", activation_fn=torch.nn.Sigmoid())).max() > 1e-2
+        for first, second in ((40, 39), (39, 40), (70, 3), (3, 70), (30, 30), (31, 31)):
+            expected = model.predict([("the " * first, "cat " * second)])
+            body = {"queries": "the " * first, "documents": "cat " * second, "truncate": True}
+            same([server.ask("/score", body)["data"][0]["score"]], expected)
+    finally:
+        server.close()
+
+
 def sparse(reply):
     """Returns the weights of one text as a dictionary."""
     weights = {one["index"]: one["value"] for one in reply}

@@ -243,6 +243,39 @@ def test_a_response_is_continued_by_its_id(decoder):
     assert error.value.param == "previous_response_id"
 
 
+def test_the_items_that_led_to_a_response_are_listed(decoder):
+    first = response(decoder, input=ITEMS, instructions="Be brief.", extra_body={"ignore_eos": True})
+    second = response(decoder, input="and?", previous_response_id=first.id)
+    items = list(decoder.client.responses.input_items.list(second.id, order="asc", limit=2))  # by pages of two
+    said = [item.type for item in first.output]  # nothing where a random model writes special tokens only
+    assert [item.type for item in items] == [*(item.get("type", "message") for item in ITEMS), *said, "message"]
+    assert len({item.id for item in items}) == len(items) and items[2].id == "msg_1"
+    assert [type(item).__name__ for item in items] == [
+        "ResponseInputMessageItem",
+        "ResponseReasoningItem",
+        "ResponseOutputMessage",
+        "ResponseFunctionToolCallItem",
+        "ResponseFunctionToolCallOutputItem",
+        *("ResponseOutputMessage" for _ in said),
+        "ResponseInputMessageItem",
+    ]
+    assert items[0].content[0].text == "the cat" and items[4].output == "a dog"
+    assert [item.to_dict() for item in items[5:-1]] == [item.to_dict() for item in first.output]
+    page = decoder.client.responses.input_items.list(second.id)
+    assert [item.id for item in page.data] == [item.id for item in reversed(items)] and page.has_more is False
+    first_page = decoder.client.responses.input_items.list(
+        first.id, order="asc", include=["reasoning.encrypted_content"]
+    )
+    assert [item.id for item in first_page.data] == [item.id for item in items[:5]]
+    for refused, error in (
+        (dict(response_id="resp_0"), openai.NotFoundError),
+        (dict(response_id=first.id, limit=0), openai.BadRequestError),
+        (dict(response_id=first.id, after="msg_0"), openai.BadRequestError),
+    ):
+        with pytest.raises(error):
+            decoder.client.responses.input_items.list(**refused)
+
+
 def test_errors_reach_openais_client_by_the_names_of_responses(decoder):
     for body, param in (
         ({"input": "a", "text": {"format": {"type": "xml"}}}, "text.format.type"),

@@ -78,6 +78,7 @@ EXCEPTIONS = {
     },
     "HTTP route": {
         "tests/parity/test_sentence_transformers.py": "folders whose prompts and similarities the route uses",
+        "tests/parity/test_logit_score.py": "folders whose scores the route answers with",
         "policies/*": "policies whose classes have the task",
         "docs/reference/families.md": "made from the policies",
     },

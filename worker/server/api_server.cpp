@@ -175,6 +175,9 @@ void ApiServer::Impl::add_routes() {
   asks("/v1/responses", create_response, describe_response(context));
   asks("/v1/responses/input_tokens", count_response_tokens, describe_response_tokens(context));
   router.add(
+      "GET", "/v1/responses/*/input_items",
+      [this](const RoutedRequest& call) { return list_input_items(context, call); }, describe_input_items());
+  router.add(
       "GET", "/v1/responses/*", [this](const RoutedRequest& call) { return get_response(context, call); },
       describe_get_response());
   router.add(

@@ -177,9 +177,9 @@ std::string operation_id(const std::string& method, const std::string& path) {
 }
 
 std::string document_path(const Router::Route& route) {
-  return route.path.ends_with('*')
-             ? route.path.substr(0, route.path.size() - 1) + "{" + route.operation.path_parameter + "}"
-             : route.path;
+  const size_t star = route.path.find('*');
+  std::string path = route.path;
+  return star == path.npos ? path : path.replace(star, 1, "{" + route.operation.path_parameter + "}");
 }
 
 json openapi_document(const Router& router, const Capabilities& can, const ApiInfo& info) {

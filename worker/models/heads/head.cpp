@@ -28,11 +28,18 @@ bool is_averaged(const policy::Model& model, const std::string& name) {
   });
 }
 
+bool wants_last_logits(const policy::Model& model, const policy::Head& head, const RequestForward& request) {
+  return request.wants(last_logits, false) && model.generates() && head.as<policy::LogitsSpec>() && !head.pool() &&
+         !head.entities && !head.streams && request.inputs.choices == 0 &&
+         !request.inputs.stack_inputs.at(head.stack).has_targets && !model.stack(head.stack)->input.features;
+}
+
 bool needs_head(const policy::Model& model, const policy::Head& head, const RequestForward& request) {
   const auto stack_input = request.inputs.stack_inputs.find(head.stack);
   if (stack_input == request.inputs.stack_inputs.end()) return false;
   if (head.entities && !stack_input->second.batch.entities.ids.defined()) return false;
-  return request.wants_any(head.outputs) || is_compared(model, head.name) || is_averaged(model, head.name);
+  return request.wants_any(head.outputs) || wants_last_logits(model, head, request) || is_compared(model, head.name) ||
+         is_averaged(model, head.name);
 }
 
 }  // namespace pm::models

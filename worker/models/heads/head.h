@@ -22,6 +22,12 @@ struct ProbeInputs {
 bool is_compared(const policy::Model&, const std::string& name);
 /// Returns whether a mean is made of the vectors of the head `name`.
 bool is_averaged(const policy::Model&, const std::string& name);
+/// The output with the scores of the last token of each row alone, [rows, vocabulary], as transformers gives them out
+/// with logits_to_keep = 1. It is put out where a request names it.
+inline constexpr const char* last_logits = "last_logits";
+/// Returns whether a request wants that output of this head, which has it where it scores the tokens of rows of text,
+/// one after the other, to generate.
+bool wants_last_logits(const policy::Model&, const policy::Head&, const RequestForward&);
 /// Returns whether a request has the inputs of a head, and needs its outputs or those of a head made of them.
 bool needs_head(const policy::Model&, const policy::Head&, const RequestForward&);
 

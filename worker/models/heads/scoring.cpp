@@ -85,6 +85,10 @@ void ScoringHead::run(std::span<RequestForward> requests) const {
   }
 }
 
+bool ScoringHead::scores_last_alone(const RequestForward& request) const {
+  return wants_last_logits(model_, head_, request) && !request.wants_any(head_.outputs);
+}
+
 /// Returns the states that the head scores: every token's, or one per sequence.
 at::Tensor ScoringHead::states(const RequestForward& request) const {
   if (head_.streams) {
@@ -92,6 +96,7 @@ at::Tensor ScoringHead::states(const RequestForward& request) const {
     return request.wants(head_.outputs[1], true) ? at::cat(streams) : streams[0];
   }
   const at::Tensor of_stack = states_(request);
+  if (scores_last_alone(request)) return request.select(policy::Pool::Last, *model_.stack(head_.stack), of_stack);
   if (head_.entities) return entity_states(*head_.entities, request.inputs.stack_inputs.at(head_.stack), of_stack);
   const std::optional<policy::Pool> pool = head_.pool();
   if (!pool) {
@@ -126,8 +131,12 @@ at::Tensor of_targets(const StackInput& stack_input, const at::Tensor& padded) {
 void ScoringHead::put(RequestForward& request, at::Tensor scores) const {
   const bool pooled = head_.is_pooled();
   if (pooled) request.vectors[head_.name] = scores;
+  if (request.comm.rank() != 0) return;
+  if (scores_last_alone(request)) return request.put(last_logits, scores);
+  if (wants_last_logits(model_, head_, request))
+    request.put(last_logits, request.select(policy::Pool::Last, *model_.stack(head_.stack), scores));
   // a similarity puts out the vectors that it compares
-  if (request.comm.rank() != 0 || is_compared(model_, head_.name) || !request.wants_any(head_.outputs)) return;
+  if (is_compared(model_, head_.name) || !request.wants_any(head_.outputs)) return;
   const StackInput& stack_input = request.inputs.rows_of(head_.stack);
   if (head_.streams) return put_streams(request, stack_input, scores);
   if (!pooled)

@@ -86,6 +86,8 @@ class ScoringHead : public Head {
   }
 
  private:
+  /// Returns whether a request wants the scores of the last token of each row and of no other.
+  bool scores_last_alone(const RequestForward&) const;
   at::Tensor states(const RequestForward&) const;
   void put(RequestForward&, at::Tensor scores) const;
   void put_streams(RequestForward&, const StackInput&, const at::Tensor& scores) const;

@@ -112,11 +112,15 @@ std::string read_prompt(Fields& fields, const ServerContext& context) {
     return prompts.of(*use == "query" ? TextUse::Query : TextUse::Document);
   }
   if (!name) return prompts.standard;
-  const auto found = prompts.by_name.find(*name);
+  return named_prompt(prompts, *name);
+}
+
+const std::string& named_prompt(const Prompts& prompts, const std::string& name) {
+  const auto found = prompts.by_name.find(name);
   if (found != prompts.by_name.end()) return found->second;
   std::string names;
   for (const auto& [known, text] : prompts.by_name) names += (names.empty() ? "" : ", ") + known;
-  throw bad_field("prompt_name", json_excerpt(*name), names.empty() ? "nothing: the checkpoint has no prompts" : names);
+  throw bad_field("prompt_name", json_excerpt(name), names.empty() ? "nothing: the checkpoint has no prompts" : names);
 }
 
 EmbeddableText embeddable_text(const ServerContext& context, const std::string& prompt, const std::string& text,

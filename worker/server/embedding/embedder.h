@@ -28,6 +28,9 @@ EmbeddingOptions read_embedding_options(Fields&, const ServerContext&);
 /// Reads "prompt", "prompt_name" and "input_type" and returns the prefix of the request's texts. Throws ApiError 400
 /// for a name that the checkpoint does not have, or for two of the fields.
 std::string read_prompt(Fields&, const ServerContext&);
+/// Returns the prompt that the field "prompt_name" names. Throws ApiError 400 for a name that the checkpoint does not
+/// have.
+const std::string& named_prompt(const Prompts&, const std::string& name);
 
 /// Returns the schemas of the fields that these functions read, with the values that this model supports.
 schema::Properties embedding_schema(const ServerContext&);

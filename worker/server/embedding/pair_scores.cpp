@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/server/embedding/pair_scores.h"
 
+#include <algorithm>
+
 #include "worker/server/embedding/embedder.h"
+#include "worker/server/embedding/logit_pair_scores.h"
 #include "worker/server/http/api_error.h"
 #include "worker/server/tasks/vector_math.h"
 
@@ -14,14 +17,14 @@ PairScores score_jointly(const ServerContext& context, const RoutedRequest& call
   if (activation != "Sigmoid" && activation != "Identity")
     throw ApiError(
         400, "not_served",
-        "config.json names the activation " + activation +
+        "the folder names the activation " + activation +
             ", which is not supported; supported are Sigmoid and Identity. POST /classify serves this model");
   std::vector<Row> rows;
   PairScores made;
   for (size_t i = 0; i < request.documents.size(); ++i) {
     const NamedText& query = request.queries[request.queries.size() == 1 ? 0 : i];
-    rows.push_back(
-        encode_row(context, query.text, request.documents[i].text, request.truncate, request.documents[i].field));
+    rows.push_back(encode_row(context, request.instruction + query.text, request.documents[i].text, request.truncate,
+                              request.documents[i].field));
     made.tokens += rows.back().size();
   }
   const auto starts = split_into_batches(rows, context.max_batch_tokens);
@@ -62,8 +65,14 @@ PairScores score_by_similarity(const ServerContext& context, const RoutedRequest
 }  // namespace
 
 PairScores score_pairs(const ServerContext& context, const RoutedRequest& call, const PairRequest& request) {
-  return context.capabilities.task == policy::Task::Classify ? score_jointly(context, call, request)
-                                                             : score_by_similarity(context, call, request);
+  const Capabilities& can = context.capabilities;
+  if (can.logit_score) {
+    PairScores made = score_by_logits(context, call, request);
+    if (can.rank_activation == "Sigmoid") std::ranges::transform(made.scores, made.scores.begin(), sigmoid);
+    return made;
+  }
+  return can.task == policy::Task::Classify ? score_jointly(context, call, request)
+                                            : score_by_similarity(context, call, request);
 }
 
 }  // namespace pm::server

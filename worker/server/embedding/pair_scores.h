@@ -18,6 +18,7 @@ struct NamedText {
 struct PairRequest {
   std::vector<NamedText> queries, documents;
   bool truncate = false;
+  std::string instruction = {};                    ///< of read_instruction()
   std::shared_ptr<const engine::Adapter> adapter;  ///< nullptr: the base model
 };
 
@@ -26,9 +27,9 @@ struct PairScores {
   size_t tokens = 0;           ///< of all inputs of the model
 };
 
-/// Scores each pair. A cross-encoder gives the sigmoid of its logit, or the logit, as config.json says. Other models
-/// give the similarity of two embeddings, which have the checkpoint's prompts of queries and documents. Throws
-/// ApiError, 400 for a model whose activation is not supported.
+/// Scores each pair. A cross-encoder gives the sigmoid of its logit, or the logit, as the folder says; so does a model
+/// with the module LogitScore. Other models give the similarity of two embeddings, which have the checkpoint's prompts
+/// of queries and documents. Throws ApiError, 400 for a model whose activation is not supported.
 PairScores score_pairs(const ServerContext&, const RoutedRequest&, const PairRequest&);
 
 }  // namespace pm::server

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/server/embedding/rerank.h"
 
-#include "worker/server/embedding/pair_scores.h"
+#include <algorithm>
+#include <iterator>
+
+#include "worker/server/embedding/logit_pair_scores.h"
 #include "worker/server/http/api_error.h"
 #include "worker/server/tasks/task_request.h"
 #include "worker/server/tasks/vector_math.h"
@@ -35,6 +38,7 @@ RerankRequest parse_request(const json& object, const ServerContext& context) {
   const json& documents = require_field(fields, "documents", allowed);
   request.top_n = static_cast<size_t>(fields.integer("top_n", 1, INT32_MAX).value_or(INT32_MAX));
   request.with_documents = fields.boolean("return_documents").value_or(false);
+  request.pairs.instruction = read_instruction(fields, context);
   fields.refuse_others();
   if (!documents.is_array() || documents.empty()) throw bad_field("documents", json_excerpt(documents), allowed);
   if (documents.size() > max_inputs)
@@ -58,12 +62,13 @@ Operation describe_rerank(const ServerContext& context) {
   json result = schema::object({{"index", schema::integer(0, INT64_MAX, "Index of the document in the request"), true},
                                 {"relevance_score", schema::or_null(schema::real()), true}});
   result["properties"]["document"] = shown_document;
+  schema::Properties own{{"query", text, true},
+                         {"documents", schema::list(document, 1, max_inputs), true},
+                         {"top_n", schema::integer(1, INT32_MAX, "Number of results; default all")},
+                         {"return_documents", schema::boolean("Add the texts to the results; default false")}};
+  std::ranges::move(instruction_schema(context), std::back_inserter(own));
   return task_operation(
-      context, "Documents ranked by relevance to a query, best first",
-      {{"query", text, true},
-       {"documents", schema::list(document, 1, max_inputs), true},
-       {"top_n", schema::integer(1, INT32_MAX, "Number of results; default all")},
-       {"return_documents", schema::boolean("Add the texts to the results; default false")}},
+      context, "Documents ranked by relevance to a query, best first", std::move(own),
       schema::object(
           {{"id", schema::text(), true},
            {"model", schema::text(), true},

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/server/embedding/score.h"
 
+#include <algorithm>
 #include <array>
 #include <chrono>
+#include <iterator>
 
-#include "worker/server/embedding/pair_scores.h"
+#include "worker/server/embedding/logit_pair_scores.h"
 #include "worker/server/http/api_error.h"
 #include "worker/server/tasks/task_request.h"
 
@@ -45,6 +47,7 @@ PairRequest parse_request(const json& object, const ServerContext& context) {
   if (!names)
     throw ApiError(400, "missing_field", "queries and documents are missing; allowed: texts or arrays of texts",
                    "queries");
+  request.instruction = read_instruction(fields, context);
   fields.refuse_others();
   if (request.queries.size() != 1 && request.queries.size() != request.documents.size())
     throw ApiError(400, "invalid_value",
@@ -64,6 +67,7 @@ Operation describe_score(const ServerContext& context) {
     for (const char* name : spelling) own.push_back({name, texts_schema("", max_inputs)});
     required.push_back({spelling[0], spelling[1]});
   }
+  std::ranges::move(instruction_schema(context), std::back_inserter(own));
   const json count = schema::integer(0, INT64_MAX);
   const json entry = schema::object({{"index", count, true},
                                      {"object", schema::constant("score"), true},

@@ -144,7 +144,7 @@ std::vector<ChatMessage> begin_messages(const ServerContext& context, const Chat
   for (int64_t i = 0; i < request.n; ++i) {
     std::optional<ReplyParser> parser;
     if (context.replies) parser = context.replies->begin(prompt, tools, request.tools.calls);
-    messages.emplace_back(std::move(parser), make_id, !request.tools.parallel);
+    messages.emplace_back(std::move(parser), make_id, !request.tools.parallel, request.tools.custom);
   }
   return messages;
 }

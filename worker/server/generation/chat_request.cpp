@@ -39,12 +39,25 @@ std::string parse_content(const json& content, const std::string& field, Unknown
   return text;
 }
 
+/// Turns {"type": "custom", "custom": {"name", "input"}} into the call of the function that templates have been shown.
+void read_custom_call(ordered_json& call, const std::string& field) {
+  const json custom = call.value("custom", ordered_json());
+  if (!custom.is_object()) throw bad_field(field, json_excerpt(json(call)), "objects with a function, or with custom");
+  Fields fields(custom, field + ".custom");
+  const auto name = fields.text("name"), input = fields.text("input");
+  if (!name || !input) throw bad_field(field + ".custom", json_excerpt(custom), "an object with name and input, texts");
+  call["type"] = "function";
+  call["function"] = {{"name", *name}, {"arguments", custom_arguments(*input)}};
+  call.erase("custom");
+}
+
 /// Replaces the arguments of tool calls, strings of JSON, by the objects that templates expect.
 void parse_arguments(ordered_json& calls, const std::string& field) {
   if (!calls.is_array()) throw bad_field(field, json_excerpt(json(calls)), "an array of tool calls");
   for (auto& call : calls) {
+    if (call.is_object() && call.value("type", ordered_json()) == "custom") read_custom_call(call, field);
     if (!call.is_object() || !call.contains("function") || !call["function"].is_object())
-      throw bad_field(field, json_excerpt(json(call)), "objects with a function");
+      throw bad_field(field, json_excerpt(json(call)), "objects with a function, or with custom");
     auto& function = call["function"];
     if (!function.contains("arguments") || !function["arguments"].is_string()) continue;
     auto arguments = ordered_json::parse(function["arguments"].get_ref<const std::string&>(), nullptr, false);
@@ -146,7 +159,7 @@ ChatRequest parse_chat(std::string_view body, const ServedNames& names, UnknownF
   ChatRequest request;
   read_messages(fields, ordered, unknown);
   conversation["messages"] = std::move(ordered["messages"]);
-  request.tools = read_tool_choice(fields, ordered);
+  request.tools = read_tool_choice(fields, ordered, unknown);
   if (!request.tools.tools.empty()) conversation["tools"] = request.tools.tools;
   read_template_fields(fields, ordered, conversation);
   read_max_tokens(fields, "max_tokens", request.params);

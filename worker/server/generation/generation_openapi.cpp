@@ -159,6 +159,9 @@ json openai_reply(const char* object, json choice) {
 
 json finish_schema() { return schema::or_null(schema::one_of({"stop", "length"})); }
 
+/// The call of a custom tool.
+json custom_call_schema() { return schema::object({{"name", text_schema, true}, {"input", text_schema, true}}); }
+
 json message_schema(const ServerContext& context) {
   const json empty =
       schema::any({null_schema, schema::list(json::object(), 0), {{"type", "object"}, {"maxProperties", 0}}});
@@ -168,9 +171,12 @@ json message_schema(const ServerContext& context) {
       lenient(context, schema::object({{"type", schema::constant("text"), true}, {"text", text_schema, true}}));
   const json call = {
       {"type", "object"}, {"required", {"function"}}, {"properties", {{"function", {{"type", "object"}}}}}};
+  json custom = schema::open_object();
+  custom["required"] = {"type", "custom"};
+  custom["properties"] = {{"type", schema::constant("custom")}, {"custom", custom_call_schema()}};
   schema::Properties fields{{"role", schema::one_of({"system", "developer", "user", "assistant", "tool"}), true},
                             {"content", schema::any({text_schema, schema::list(part)})},
-                            {"tool_calls", schema::list(call)}};
+                            {"tool_calls", schema::list(schema::any({call, custom}))}};
   for (const char* name : {"name", "tool_call_id", "reasoning_content", "reasoning", "thinking"})
     fields.push_back({name, text_schema});
   for (const char* name : {"refusal", "annotations", "audio", "function_call"}) fields.push_back({name, none});
@@ -287,11 +293,27 @@ namespace {
 json tool_choice_schema() {
   const json function = schema::object({{"type", schema::constant("function"), true},
                                         {"function", schema::object({{"name", text_schema, true}}), true}});
-  const json allowed = schema::object(
-      {{"mode", schema::one_of({"auto", "required"}), true}, {"tools", schema::list(function, 1), true}});
+  const json custom = schema::object(
+      {{"type", schema::constant("custom"), true}, {"custom", schema::object({{"name", text_schema, true}}), true}});
+  const json allowed = schema::object({{"mode", schema::one_of({"auto", "required"}), true},
+                                       {"tools", schema::list(schema::any({function, custom}), 1), true}});
   return schema::any(
-      {schema::one_of({"auto", "none", "required"}), function,
+      {schema::one_of({"auto", "none", "required"}), function, custom,
        schema::object({{"type", schema::constant("allowed_tools"), true}, {"allowed_tools", allowed, true}})});
+}
+
+/// A tool whose input is a text.
+json custom_tool_schema(const ServerContext& context) {
+  const json grammar = schema::object(
+      {{"syntax", schema::one_of({"lark", "regex"}), true}, {"definition", schema::text("At most 128 KiB", 1), true}});
+  const json format =
+      schema::any({schema::object({{"type", schema::constant("text"), true}}),
+                   schema::object({{"type", schema::constant("grammar"), true}, {"grammar", grammar, true}})},
+                  "Of the input; held where a call is demanded");
+  const json custom =
+      schema::object({{"name", schema::text("", 1), true}, {"description", text_schema}, {"format", format}});
+  return lenient(context, schema::object({{"type", schema::constant("custom"), true},
+                                          {"custom", lenient(context, custom), true}}));
 }
 
 /// The message of a reply: its content is null where it only calls tools.
@@ -299,12 +321,14 @@ json reply_message_schema() {
   const json function = schema::object({{"name", text_schema, true}, {"arguments", text_schema, true}});
   const json call = schema::object(
       {{"id", text_schema, true}, {"type", schema::constant("function"), true}, {"function", function, true}});
+  const json custom = schema::object(
+      {{"id", text_schema, true}, {"type", schema::constant("custom"), true}, {"custom", custom_call_schema(), true}});
   return schema::object({{"role", schema::constant("assistant"), true},
                          {"content", schema::or_null(text_schema), true},
                          {"refusal", null_schema, true},
                          {"reasoning", text_schema},
                          {"reasoning_content", text_schema},
-                         {"tool_calls", schema::list(call, 1)}});
+                         {"tool_calls", schema::list(schema::any({call, custom}), 1)}});
 }
 
 }  // namespace
@@ -313,10 +337,11 @@ Operation describe_chat_completion(const ServerContext& context) {
   schema::Properties own = openai_properties(context);
   json tool = schema::open_object();
   tool["properties"]["type"] = schema::constant("function");
+  const json tools = schema::any({std::move(tool), custom_tool_schema(context)});
   schema::append(
       own,
       {{"messages", schema::list(message_schema(context), 1, 2048), true},
-       {"tools", schema::list(tool, 0, max_tools, "Functions that the model may call, given to its chat template")},
+       {"tools", schema::list(tools, 0, max_tools, "Tools that the model may call, given to its chat template")},
        {"tool_choice", tool_choice_schema()},
        {"parallel_tool_calls", schema::boolean("false: one call at most")},
        {"continue_final_message", schema::boolean("Continue the last message instead of adding one")},

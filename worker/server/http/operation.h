@@ -12,7 +12,7 @@ namespace pm::server {
 
 struct Operation {
   std::string summary;
-  std::string path_parameter;                     ///< name of the path parameter for the '*' at the path's end
+  std::string path_parameter;                     ///< name of the path parameter for the '*' in the path
   schema::Properties query;                       ///< query parameters
   nlohmann::json body;                            ///< schema of the JSON request body; null: none
   nlohmann::json example;                         ///< an example of a valid body

@@ -34,7 +34,7 @@ class Router {
     Operation operation;
     bool expensive = false;
   };
-  /// Adds a route. `path` is matched completely, or as a prefix if it ends in '*'; the first match wins. `operation`
+  /// Adds a route. A '*' in `path` stands for any text, the rest is matched as it is; the first match wins. `operation`
   /// describes the route in GET /openapi.json.
   void add(std::string method, std::string path, Handler handler, Operation operation = {}, bool expensive = false);
   /// Calls the handler of the matching route. Throws ApiError 404, or 405 with the methods of the path, if none

@@ -22,33 +22,66 @@ json ChatMessage::delta(const ReplyEvent& event) {
     case ReplyEvent::Kind::Reasoning:
       reasoning_ += event.text;
       return {{"reasoning", event.text}, {"reasoning_content", event.text}};
-    case ReplyEvent::Kind::Call: {
-      if (one_call_ && event.call > 0) return nullptr;
-      json call = {{"id", make_id_()}, {"type", "function"}, {"function", {{"name", event.text}, {"arguments", ""}}}};
-      calls_.push_back(call);
-      call["index"] = event.call;
-      return {{"tool_calls", json::array({call})}};
-    }
+    case ReplyEvent::Kind::Call:
+      return one_call_ && event.call > 0 ? json() : begin_call(event);
     case ReplyEvent::Kind::Arguments:
       break;
   }
   if (one_call_ && event.call > 0) return nullptr;
-  calls_.at(event.call)["function"]["arguments"].get_ref<std::string&>() += event.text;
-  return {{"tool_calls", json::array({{{"index", event.call}, {"function", {{"arguments", event.text}}}}})}};
+  if (!input_) return add_arguments(event.call, event.text);
+  const std::string input = input_->feed(event.text);
+  return input.empty() ? json() : add_arguments(event.call, input);
+}
+
+json ChatMessage::begin_call(const ReplyEvent& event) {
+  json call = {{"id", make_id_()}};
+  if (custom_.contains(event.text)) {
+    input_.emplace();
+    call.update({{"type", "custom"}, {"custom", {{"name", event.text}, {"input", ""}}}});
+  } else {
+    call.update({{"type", "function"}, {"function", {{"name", event.text}, {"arguments", ""}}}});
+  }
+  calls_.push_back(call);
+  call["index"] = event.call;
+  return {{"tool_calls", json::array({call})}};
+}
+
+/// Appends to the arguments of a call, or to the input of a custom one. Returns the delta.
+json ChatMessage::add_arguments(size_t call, const std::string& text) {
+  json& whole = calls_.at(call);
+  const bool is_custom = whole["type"] == "custom";
+  const char *kind = is_custom ? "custom" : "function", *name = is_custom ? "input" : "arguments";
+  whole[kind][name].get_ref<std::string&>() += text;
+  return {{"tool_calls", json::array({{{"index", call}, {kind, {{name, text}}}}})}};
+}
+
+/// Ends a custom call. Returns the delta with the rest of its input, or null.
+json ChatMessage::end_call() {
+  if (!input_) return nullptr;
+  const std::string rest = input_->finish();
+  input_.reset();
+  return rest.empty() ? json() : add_arguments(calls_.size() - 1, rest);
 }
 
 std::vector<json> ChatMessage::add(const std::string& text, bool ends) {
   std::vector<json> deltas;
+  const auto keep = [&](json made) {
+    if (!made.is_null()) deltas.push_back(std::move(made));
+  };
   const auto add_all = [&](const std::vector<ReplyEvent>& events) {
-    for (const ReplyEvent& event : events)
-      if (json made = delta(event); !made.is_null()) deltas.push_back(std::move(made));
+    for (const ReplyEvent& event : events) {
+      if (event.kind != ReplyEvent::Kind::Arguments) keep(end_call());
+      keep(delta(event));
+    }
   };
   if (!parser_) {
     if (!text.empty()) add_all({{ReplyEvent::Kind::Content, 0, text}});
     return deltas;
   }
   add_all(parser_->feed(text));
-  if (ends) add_all(parser_->finish());
+  if (!ends) return deltas;
+  add_all(parser_->finish());
+  keep(end_call());
   return deltas;
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "worker/server/replies/custom_tools.h"
 #include "worker/tokenizer/reply_form.h"
 
 namespace pm::server {
@@ -14,9 +15,10 @@ namespace pm::server {
 class ChatMessage {
  public:
   /// Without a parser all text is content. `make_id` returns the id of a tool call; with `one_call` calls after the
-  /// first are dropped.
-  ChatMessage(std::optional<ReplyParser> parser, std::function<std::string()> make_id, bool one_call)
-      : parser_(std::move(parser)), make_id_(std::move(make_id)), one_call_(one_call) {}
+  /// first are dropped. Calls of the tools `custom` are custom ones.
+  ChatMessage(std::optional<ReplyParser> parser, std::function<std::string()> make_id, bool one_call,
+              CustomTools custom = {})
+      : parser_(std::move(parser)), make_id_(std::move(make_id)), one_call_(one_call), custom_(std::move(custom)) {}
 
   /// Returns whether the text so far, that in the prompt included, ends in reasoning.
   bool is_reasoning() const { return parser_ && parser_->is_reasoning(); }
@@ -30,10 +32,15 @@ class ChatMessage {
 
  private:
   nlohmann::json delta(const ReplyEvent&);
+  nlohmann::json begin_call(const ReplyEvent&);
+  nlohmann::json add_arguments(size_t call, const std::string& text);
+  nlohmann::json end_call();
 
   std::optional<ReplyParser> parser_;
   std::function<std::string()> make_id_;
   bool one_call_;
+  CustomTools custom_;
+  std::optional<CustomInput> input_;  ///< of the last call, where that is a custom one
   std::string content_, reasoning_;
   nlohmann::json calls_ = nlohmann::json::array();
 };

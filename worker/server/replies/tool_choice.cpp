@@ -12,17 +12,18 @@ namespace {
 using nlohmann::json;
 using nlohmann::ordered_json;
 
-/// Returns the name of {"type": "function", "function": {"name"}}; nothing for another tool.
-std::optional<std::string> function_name(const ordered_json& tool) {
-  const auto function = tool.find("function");
-  if (function == tool.end() || !function->is_object()) return std::nullopt;
-  const auto name = function->find("name");
-  if (name == function->end() || !name->is_string()) return std::nullopt;
+/// Returns the name of {"type": "function", "function": {"name"}}, or of one of another `type`; nothing for another
+/// tool.
+std::optional<std::string> tool_name(const ordered_json& tool, const char* type = "function") {
+  const auto described = tool.find(type);
+  if (described == tool.end() || !described->is_object()) return std::nullopt;
+  const auto name = described->find("name");
+  if (name == described->end() || !name->is_string()) return std::nullopt;
   return name->get<std::string>();
 }
 
 bool has_tool(const ordered_json& tools, const std::string& name) {
-  return std::any_of(tools.begin(), tools.end(), [&](const auto& tool) { return function_name(tool) == name; });
+  return std::any_of(tools.begin(), tools.end(), [&](const auto& tool) { return tool_name(tool) == name; });
 }
 
 /// Returns whether the schema of some tool has to be held whenever it is called.
@@ -33,34 +34,47 @@ bool has_strict(const ordered_json& tools) {
   });
 }
 
-void read_tools(Fields& fields, const ordered_json& ordered, ToolChoice& choice) {
+void read_tools(Fields& fields, const ordered_json& ordered, ToolChoice& choice, UnknownFields& unknown) {
   const json* tools = fields.find("tools");
   if (!tools) return;
   const bool objects =
       tools->is_array() && std::all_of(tools->begin(), tools->end(), [](const json& tool) { return tool.is_object(); });
   if (!objects || tools->size() > max_tools)
     throw bad_field("tools", json_excerpt(*tools), "an array of at most " + std::to_string(max_tools) + " objects");
-  for (size_t i = 0; i < tools->size(); ++i) {
-    const json type = (*tools)[i].value("type", json("function"));
-    if (type != "function")
-      throw bad_field("tools[" + std::to_string(i) + "].type", json_excerpt(type),
-                      "\"function\"; this server has no tools of its own");
-  }
   choice.tools = ordered.at("tools");
   choice.calls = !tools->empty();
+  for (size_t i = 0; i < tools->size(); ++i) {
+    const std::string field = "tools[" + std::to_string(i) + "]";
+    const json type = (*tools)[i].value("type", json("function"));
+    if (type == "custom")
+      choice.tools[i] = read_custom_tool((*tools)[i], field, choice.custom, unknown);
+    else if (type != "function")
+      throw bad_field(field + ".type", json_excerpt(type),
+                      R"("function" or "custom"; this server has no tools of its own)");
+  }
+  for (const auto& [name, tool] : choice.custom)
+    if (std::ranges::count_if(choice.tools, [&](const auto& one) { return tool_name(one) == name; }) > 1)
+      throw bad_field("tools", json_excerpt(name) + " several times", "a name of its own for each custom tool");
 }
 
-/// Returns the name that {"type": "function", "function": {"name"}} chooses among the tools.
-std::string chosen_name(const json& chosen, const ordered_json& tools, const std::string& field) {
-  const auto name = chosen.is_object() ? function_name(ordered_json(chosen)) : std::nullopt;
-  if (!name) throw bad_field(field, json_excerpt(chosen), R"({"type": "function", "function": {"name": ...}})");
-  if (!has_tool(tools, *name)) throw bad_field(field, json_excerpt(*name), "the name of one of tools");
+/// Returns the name that {"type": "function", "function": {"name"}}, or a custom tool in place of the function, chooses
+/// among the tools.
+std::string chosen_name(const json& chosen, const ToolChoice& choice, const std::string& field) {
+  const bool is_custom = chosen.is_object() && chosen.value("type", json()) == "custom";
+  const auto name =
+      chosen.is_object() ? tool_name(ordered_json(chosen), is_custom ? "custom" : "function") : std::nullopt;
+  if (!name)
+    throw bad_field(
+        field, json_excerpt(chosen),
+        R"({"type": "function", "function": {"name": ...}} or {"type": "custom", "custom": {"name": ...}})");
+  if (!has_tool(choice.tools, *name) || choice.custom.contains(*name) != is_custom)
+    throw bad_field(field, json_excerpt(*name), "the name of one of tools, with its type");
   return *name;
 }
 
 void demand_all(ToolChoice& choice) {
   for (const ordered_json& tool : choice.tools) {
-    const auto name = function_name(tool);
+    const auto name = tool_name(tool);
     if (!name)
       throw bad_field("tools", json_excerpt(json(tool)),
                       R"(tools {"type": "function", "function": {"name": ...}}, as tool_choice demands a call)");
@@ -83,10 +97,10 @@ void read_allowed(const json& allowed, ToolChoice& choice) {
     throw bad_field(field + ".tools", tools ? json_excerpt(*tools) : "missing", "an array of at least one tool");
   fields.refuse_others();
   std::vector<std::string> names;
-  for (const json& tool : *tools) names.push_back(chosen_name(tool, choice.tools, field + ".tools"));
+  for (const json& tool : *tools) names.push_back(chosen_name(tool, choice, field + ".tools"));
   ordered_json allowed_tools = ordered_json::array();
   for (const ordered_json& tool : choice.tools)
-    if (const auto name = function_name(tool); name && std::find(names.begin(), names.end(), *name) != names.end())
+    if (const auto name = tool_name(tool); name && std::find(names.begin(), names.end(), *name) != names.end())
       allowed_tools.push_back(tool);
   choice.tools = std::move(allowed_tools);
   if (*mode == "required") demand_all(choice);
@@ -102,19 +116,45 @@ void read_choice(const json& value, ToolChoice& choice) {
   } else if (value.is_object() && value.value("type", json()) == "allowed_tools") {
     read_allowed(value.value("allowed_tools", json()), choice);
   } else if (value.is_object()) {
-    choice.demanded = {chosen_name(value, choice.tools, "tool_choice")};
+    choice.demanded = {chosen_name(value, choice, "tool_choice")};
     choice.parallel = false;
   } else {
     throw bad_field("tool_choice", json_excerpt(value),
-                    R"("auto", "none", "required", {"type": "function", ...} or {"type": "allowed_tools", ...})");
+                    R"("auto", "none", "required", {"type": "function" or "custom", ...} or {"type": "allowed_tools", )"
+                    "...}");
   }
+}
+
+/// Returns a tool as the grammar of a reply gets it. A call of a custom tool always has its one parameter; the grammar
+/// of the input is held where the call is `demanded`.
+ordered_json constrained_tool(const ToolChoice& choice, const ordered_json& tool, bool demanded) {
+  const auto name = tool_name(tool);
+  const auto custom = name ? choice.custom.find(*name) : choice.custom.end();
+  ordered_json made = tool;
+  if (custom == choice.custom.end()) return made;
+  made["function"]["strict"] = true;
+  if (!demanded || custom->second.syntax.empty()) return made;
+  if (custom->second.syntax != "regex")
+    throw ApiError(400, "invalid_constraint",
+                   "tool_choice cannot be held: the tool " + *name +
+                       ": a Lark grammar is not held inside a call; use the syntax regex or the format text, or leave "
+                       "the call to the model with tool_choice \"auto\"",
+                   "tool_choice");
+  const auto pattern = whole_pattern(custom->second.definition);
+  if (!pattern)
+    throw ApiError(400, "invalid_constraint",
+                   "tool_choice cannot be held: the tool " + *name +
+                       ": its regular expression closes a group that is not open; escape the parenthesis",
+                   "tool_choice");
+  made["function"]["parameters"]["properties"]["input"]["pattern"] = *pattern;
+  return made;
 }
 
 }  // namespace
 
-ToolChoice read_tool_choice(Fields& fields, const ordered_json& ordered) {
+ToolChoice read_tool_choice(Fields& fields, const ordered_json& ordered, UnknownFields& unknown) {
   ToolChoice choice;
-  read_tools(fields, ordered, choice);
+  read_tools(fields, ordered, choice, unknown);
   choice.parallel = fields.boolean("parallel_tool_calls").value_or(true);
   if (const json* value = fields.find("tool_choice")) read_choice(*value, choice);
   for (const char* name : {"functions", "function_call"}) fields.only(name, nullptr);
@@ -137,16 +177,16 @@ std::optional<ConstraintSpec> reply_constraint(const ServerContext& context, con
   if (demands) {
     request["tools"] = ordered_json::array();
     for (const ordered_json& tool : choice.tools)
-      if (std::find(choice.demanded.begin(), choice.demanded.end(), *function_name(tool)) != choice.demanded.end())
-        request["tools"].push_back(tool);
+      if (std::find(choice.demanded.begin(), choice.demanded.end(), *tool_name(tool)) != choice.demanded.end())
+        request["tools"].push_back(constrained_tool(choice, tool, true));
   } else if (may_call) {
     request["text_too"] = true;
     for (const ordered_json& tool : choice.tools)
-      if (function_name(tool)) request["tools"].push_back(tool);
+      if (tool_name(tool)) request["tools"].push_back(constrained_tool(choice, tool, false));
   } else {
     request["kind"] = static_cast<uint32_t>(spec->kind);
     request["text"] = spec->text;
-    if (choice.calls) request["tools"] = choice.tools;
+    for (const ordered_json& tool : choice.tools) request["tools"].push_back(constrained_tool(choice, tool, false));
   }
   try {
     return ConstraintSpec{ConstraintKind::Reply, context.replies->grammar(*context.tokenizer, request.dump()), field};

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "worker/server/serving/folder_json.h"
+#include "worker/server/serving/logit_score.h"
 
 namespace pm::server {
 namespace {
@@ -40,6 +41,28 @@ void read_sentences(const std::filesystem::path& folder, Capabilities& capabilit
   if (read->max_tokens > 0)
     capabilities.positions =
         capabilities.positions > 0 ? std::min(capabilities.positions, read->max_tokens) : read->max_tokens;
+}
+
+/// Returns the activation of a CrossEncoder of sentence-transformers, such as "torch.nn.modules.linear.Identity", where
+/// its versions have it, the present one first; empty: nowhere.
+std::string rank_activation(const std::filesystem::path& folder, const json& config) {
+  const json saved = std::filesystem::exists(folder / "modules.json")
+                         ? read_json_file(folder / "config_sentence_transformers.json")
+                         : json();
+  return value_of<std::string>(
+      saved, "activation_fn",
+      value_of<std::string>(value_of(config, "sentence_transformers", json::object()), "activation_fn",
+                            value_of<std::string>(config, "sbert_ce_default_activation_function", "")));
+}
+
+/// Reads how a model that generates scores pairs, if the folder says it.
+void read_pair_scores(const policy::Model& model, const std::filesystem::path& folder, Capabilities& capabilities) {
+  auto read = read_logit_score(model, folder);
+  if (!read) return;
+  if (const std::string& activation = capabilities.rank_activation; activation != "Sigmoid" && activation != "Identity")
+    throw Error(Reason::ModelUnreadable, "config_sentence_transformers.json has the activation_fn " + activation +
+                                             "; behind LogitScore only Sigmoid and Identity are supported");
+  capabilities.logit_score = std::make_shared<const LogitScore>(*std::move(read));
 }
 
 /// Finds the outputs that embed a text and an image.
@@ -186,18 +209,17 @@ Capabilities read_capabilities(const policy::Model& model, const std::filesystem
   const json names = value_of(read_json_file(folder / "tokenizer_config.json"), "model_input_names", json());
   if (names.is_array() && std::find(names.begin(), names.end(), "token_type_ids") == names.end())
     capabilities.token_types = false;
-  // sentence-transformers' CrossEncoder, present and former key: "torch.nn.modules.linear.Identity"
-  const auto activation =
-      value_of<std::string>(value_of(config, "sentence_transformers", json::object()), "activation_fn",
-                            value_of<std::string>(config, "sbert_ce_default_activation_function", ""));
-  if (!activation.empty()) capabilities.rank_activation = activation.substr(activation.rfind('.') + 1);
+  if (const std::string activation = rank_activation(folder, config); !activation.empty())
+    capabilities.rank_activation = activation.substr(activation.rfind('.') + 1);
   capabilities.problem_type = value_of<std::string>(config, "problem_type", "");
+  read_pair_scores(model, folder, capabilities);
   if (capabilities.takes_text && !capabilities.takes_images) {
     capabilities.sparse =
         read_sparse_embedding(folder, capabilities.vocabulary_scores,
                               model.task == policy::Task::Embed ? capabilities.states : "", capabilities.states_width);
     const bool scores = !capabilities.vocabulary_scores.empty() && !capabilities.sparse.output.empty();
-    if (!scores) read_sentences(folder, capabilities);  // of a SparseEncoder modules.json says nothing about vectors
+    // of a SparseEncoder, and of LogitScore, modules.json says nothing about vectors
+    if (!scores && !capabilities.logit_score) read_sentences(folder, capabilities);
   }
   if (capabilities.takes_images) capabilities.images = image::Processor::read(folder);
   if (!capabilities.audio.empty()) read_audio(model, folder, capabilities);
@@ -222,7 +244,7 @@ bool Capabilities::serves(const std::string& route) const {
     return answers || task == policy::Task::Embed || task == policy::Task::Similarity || task == policy::Task::FillMask;
   if (route == "/similarity") return task == policy::Task::Similarity || (takes_text && serves("/v1/embeddings"));
   if (route == "/rerank" || route == "/v1/rerank")
-    return (task == policy::Task::Classify && labels.size() == 1) ||
+    return logit_score || (task == policy::Task::Classify && labels.size() == 1) ||
            (task == policy::Task::Embed && takes_text && audio.empty());
   if (route == "/embed_sparse") return sparse.exists() || !sparse.refusal.empty();
   if (route == "/score" || route == "/v1/score") return serves("/rerank");
@@ -244,6 +266,7 @@ std::vector<std::string> Capabilities::routes() const {
                             "POST /v1/responses",
                             "POST /v1/responses/input_tokens",
                             "GET /v1/responses/*",
+                            "GET /v1/responses/*/input_items",
                             "DELETE /v1/responses/*",
                             "POST /generate",
                             "GET /generate_text/*",

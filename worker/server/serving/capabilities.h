@@ -4,6 +4,7 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -17,6 +18,8 @@
 #include "worker/tokenizer/ctc_decoder.h"
 
 namespace pm::server {
+
+struct LogitScore;
 
 struct Capabilities {
   std::string architecture;
@@ -38,11 +41,11 @@ struct Capabilities {
   Similarity similarity = Similarity::Cosine;  ///< of two embeddings
   SparseEmbedding sparse;
 
-  std::string vocabulary_scores;    ///< output with logits over the vocabulary of every token (fill-mask)
-  std::string next_sentence;        ///< output with the two logits of a pair of sentences
-  std::vector<std::string> labels;  ///< names of the classes; LABEL_0, ... if the checkpoint has none
-  std::string rank_activation =
-      "Sigmoid";             ///< activation of a cross-encoder's score in its config.json: Sigmoid, Identity, ...
+  std::string vocabulary_scores;                  ///< output with logits over the vocabulary of every token (fill-mask)
+  std::string next_sentence;                      ///< output with the two logits of a pair of sentences
+  std::vector<std::string> labels;                ///< names of the classes; LABEL_0, ... if the checkpoint has none
+  std::string rank_activation = "Sigmoid";        ///< activation of a cross-encoder's score: Sigmoid, Identity, ...
+  std::shared_ptr<const LogitScore> logit_score;  ///< how a model that generates scores pairs; nullptr: it does not
   std::string problem_type;  ///< regression, multi_label_classification, single_label_classification or ""
   std::optional<image::Processor> images;
   bool takes_images = false;  ///< the model has pixel_values; without `images` only as a tensor
@@ -79,9 +82,9 @@ struct Capabilities {
 };
 
 /// Reads the capabilities from the resolved model and its folder: config.json (id2label, problem_type),
-/// preprocessor_config.json, and those of sentence_transformer.h and sparse_embedding.h, if they exist. The default
-/// text embedding is the mean of all tokens (encoders), the last token (decoders) or the embedding output of the class
-/// (text_embeds). Throws Error{ModelUnreadable} for files that cannot be read.
+/// preprocessor_config.json, and those of sentence_transformer.h, sparse_embedding.h and logit_score.h, if they exist.
+/// The default text embedding is the mean of all tokens (encoders), the last token (decoders) or the embedding output
+/// of the class (text_embeds). Throws Error{ModelUnreadable} for files that cannot be read.
 Capabilities read_capabilities(const policy::Model& model, const std::filesystem::path& folder);
 
 }  // namespace pm::server

@@ -155,7 +155,10 @@ Similarity read_similarity(const json& config) {
   return found->second;
 }
 
-Prompts read_prompts(const json& config) {
+}  // namespace
+
+Prompts read_prompts(const std::filesystem::path& folder) {
+  const json config = read_json_file(folder / "config_sentence_transformers.json");
   Prompts prompts;
   const json named = value_of(config, "prompts", json::object());
   for (const auto& [name, text] : named.items())
@@ -165,8 +168,6 @@ Prompts read_prompts(const json& config) {
       prompts.standard = found->second;
   return prompts;
 }
-
-}  // namespace
 
 const std::string& Prompts::of(TextUse use) const {
   static const std::vector<std::string> queries{"query"}, documents{"document", "passage", "corpus"};
@@ -186,7 +187,7 @@ std::optional<SentenceTransformer> read_sentence_transformer(const std::filesyst
   const json texts = read_json_file(folder / "sentence_bert_config.json"),
              more = read_json_file(folder / "config_sentence_transformers.json");
   read.max_tokens = value_of<int64_t>(texts, "max_seq_length", 0);
-  read.prompts = read_prompts(more);
+  read.prompts = read_prompts(folder);
   try {
     read_modules(folder, modules, static_cast<size_t>(width), read.embedding);
     read.similarity = read_similarity(more);

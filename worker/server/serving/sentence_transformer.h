@@ -26,6 +26,9 @@ struct Prompts {
   const std::string& of(TextUse use) const;
 };
 
+/// Reads the prompts of a folder. Throws Error{ModelUnreadable} for a file that cannot be read.
+Prompts read_prompts(const std::filesystem::path& folder);
+
 struct SentenceTransformer {
   Embedding embedding;
   Prompts prompts;

@@ -2,49 +2,63 @@
 #include "worker/server/tasks/text_rows.h"
 
 #include <algorithm>
+#include <array>
 
 #include "worker/server/http/api_error.h"
 
 namespace pm::server {
 namespace {
 
-const Tokenizer& tokenizer_of(const ServerContext& context) {
+/// Returns how many tokens of the two texts of a pair stay where `most` may. As in the tokenizers crate, the shorter
+/// text keeps its tokens while the longer one has more.
+std::array<size_t, 2> kept_tokens(std::array<size_t, 2> counts, size_t most) {
+  const bool swapped = counts[0] > counts[1];
+  size_t shorter = std::min(counts[0], counts[1]);
+  size_t longer = shorter > most ? shorter : std::max(shorter, most - shorter);
+  if (shorter + longer > most) {
+    shorter = most / 2;
+    longer = most - shorter;
+  }
+  return swapped ? std::array{longer, shorter} : std::array{shorter, longer};
+}
+
+/// Removes the last tokens of the longer text until the row fits; special tokens stay.
+Row truncate_row(const Row& row, size_t max_tokens) {
+  std::array<size_t, 2> counts{};
+  for (const Token& token : row)
+    if (token.sequence >= 0) ++counts[token.sequence == 1];
+  const size_t special = row.size() - counts[0] - counts[1];
+  std::array<size_t, 2> left = kept_tokens(counts, max_tokens - std::min(max_tokens, special));
+  Row kept;
+  for (const Token& token : row)
+    if (token.sequence < 0 || left[token.sequence == 1] > 0) {
+      kept.push_back(token);
+      if (token.sequence >= 0) --left[token.sequence == 1];
+    }
+  return kept;
+}
+
+}  // namespace
+
+const Tokenizer& required_tokenizer(const ServerContext& context) {
   if (!context.tokenizer)
     throw ApiError(400, "no_tokenizer",
                    "this model has no tokenizer; send token ids (POST /v1/embeddings, POST /forward)");
   return *context.tokenizer;
 }
 
-/// Removes the last token of the longer text until the row fits; special tokens stay.
-Row truncate_row(Row row, size_t max_tokens) {
-  while (row.size() > max_tokens) {
-    size_t counts[2] = {0, 0};
-    for (const Token& token : row)
-      if (token.sequence >= 0) ++counts[token.sequence == 1];
-    const int32_t longer = counts[1] > counts[0] ? 1 : 0;
-    const auto last =
-        std::find_if(row.rbegin(), row.rend(), [&](const Token& token) { return token.sequence == longer; });
-    if (last == row.rend()) break;
-    row.erase(std::next(last).base());
-  }
-  return row;
-}
-
-Row check_length(const ServerContext& context, Row row, bool truncate, const std::string& field) {
+Row fit_row(Row row, int64_t max_tokens, bool truncate, const std::string& field) {
   if (row.empty()) throw ApiError(400, "invalid_value", field + " is empty; it needs at least one token", field);
-  const auto max_tokens = static_cast<size_t>(max_input_tokens(context));
-  if (row.size() <= max_tokens) return row;
-  const size_t found = row.size();
-  if (truncate) row = truncate_row(std::move(row), max_tokens);
-  if (row.size() > max_tokens)
+  const size_t found = row.size(), most = static_cast<size_t>(max_tokens);
+  if (found <= most) return row;
+  if (truncate) row = truncate_row(row, most);
+  if (row.size() > most)
     throw ApiError(413, "context_length_exceeded",
                    field + " has " + std::to_string(found) + " tokens, this model takes at most " +
                        std::to_string(max_tokens) + (truncate ? "" : "; shorten it, or send \"truncate\": true"),
                    field);
   return row;
 }
-
-}  // namespace
 
 int64_t max_input_tokens(const ServerContext& context) {
   const int64_t positions = context.capabilities.positions;
@@ -53,18 +67,18 @@ int64_t max_input_tokens(const ServerContext& context) {
 }
 
 Row encode_row(const ServerContext& context, const std::string& text, bool truncate, const std::string& field) {
-  return check_length(context, tokenizer_of(context).encode_with_offsets(text), truncate, field);
+  return fit_row(required_tokenizer(context).encode_with_offsets(text), max_input_tokens(context), truncate, field);
 }
 
 Row encode_row(const ServerContext& context, const std::string& first, const std::string& second, bool truncate,
                const std::string& field) {
-  return check_length(context, tokenizer_of(context).encode_pair(first, second), truncate, field);
+  return fit_row(required_tokenizer(context).encode_pair(first, second), max_input_tokens(context), truncate, field);
 }
 
 Row encode_row(const ServerContext& context, std::span<const int32_t> ids, bool truncate, const std::string& field) {
   Row row;
   for (int32_t id : ids) row.push_back({.id = id, .sequence = 0});
-  return check_length(context, std::move(row), truncate, field);
+  return fit_row(std::move(row), max_input_tokens(context), truncate, field);
 }
 
 Arrays pad_rows(const ServerContext& context, std::span<const Row> rows) {

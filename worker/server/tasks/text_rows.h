@@ -17,6 +17,14 @@ using Row = std::vector<Token>;
 /// length.
 int64_t max_input_tokens(const ServerContext&);
 
+/// Returns the model's tokenizer. Throws ApiError 400 when it has none.
+const Tokenizer& required_tokenizer(const ServerContext&);
+
+/// Returns a row of 1 to `max_tokens` tokens as it is, and truncates a longer one if `truncate`: of one text at its
+/// end, of a pair the longer text first. Special tokens stay. `field` names the text in errors. Throws ApiError: 413
+/// for a row that is too long, 400 for an empty one.
+Row fit_row(Row, int64_t max_tokens, bool truncate, const std::string& field);
+
 /// Returns the tokens of a text with special tokens. A text of more than max_input_tokens() is truncated at its end if
 /// `truncate`. `field` names the text in errors. Throws ApiError: 413 for a text that is too long, 400 when the model
 /// has no tokenizer.

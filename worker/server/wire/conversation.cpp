@@ -6,7 +6,7 @@ namespace pm::server {
 Conversation::Conversation(Json messages) : messages_(std::move(messages)) {
   for (Json& message : messages_) {
     for (const Json& call : message.value("tool_calls", Json::array()))
-      tool_names_[call.at("id")] = call.at("function").at("name");
+      tool_names_[call.at("id")] = call.at(call.at("type").get<std::string>()).at("name");
     if (message["role"] == "tool" || message["content"].is_array()) continue;
     const std::string text = message["content"].is_string() ? message["content"].get<std::string>() : "";
     message["content"] = Json::array();
@@ -35,6 +35,12 @@ void Conversation::add_call(const std::string& id, const std::string& name, Json
   Json& message = turn("assistant");
   message["tool_calls"].push_back(
       {{"id", id}, {"type", "function"}, {"function", {{"name", name}, {"arguments", std::move(arguments)}}}});
+}
+
+void Conversation::add_custom_call(const std::string& id, const std::string& name, const std::string& input) {
+  tool_names_[id] = name;
+  Json& message = turn("assistant");
+  message["tool_calls"].push_back({{"id", id}, {"type", "custom"}, {"custom", {{"name", name}, {"input", input}}}});
 }
 
 void Conversation::add_result(const std::string& call_id, const std::string& text) {

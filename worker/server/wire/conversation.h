@@ -21,6 +21,8 @@ class Conversation {
   void add_reasoning(const std::string& text);
   /// `arguments` is an object, or a text that is no JSON object.
   void add_call(const std::string& id, const std::string& name, Json arguments);
+  /// The same for a tool whose input is a text.
+  void add_custom_call(const std::string& id, const std::string& name, const std::string& input);
   /// Adds the message with a tool's result. It names the tool where its call has come before.
   void add_result(const std::string& call_id, const std::string& text);
 

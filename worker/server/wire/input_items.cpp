@@ -28,13 +28,16 @@ class ItemReader {
       read_message(fields, item);
     else if (type == "function_call")
       read_call(fields);
-    else if (type == "function_call_output")
+    else if (type == "custom_tool_call")
+      read_custom_call(fields);
+    else if (type == "function_call_output" || type == "custom_tool_call_output")
       read_output(fields, item);
     else if (type == "reasoning")
       read_reasoning(fields, item);
     else
       throw bad_field(item.field + ".type", json_excerpt(type),
-                      "\"message\", \"function_call\", \"function_call_output\" or \"reasoning\"");
+                      R"("message", "reasoning", "function_call", "function_call_output", "custom_tool_call" or )"
+                      R"("custom_tool_call_output")");
     unknown_.take(fields);
   }
 
@@ -83,6 +86,13 @@ class ItemReader {
                       text = required_text(fields, "arguments");
     for (const char* other : {"async", "caller", "namespace"}) fields.find(other);
     conversation_.add_call(id, name, text);
+  }
+
+  void read_custom_call(Fields& fields) {
+    const std::string id = required_text(fields, "call_id"), name = required_text(fields, "name"),
+                      input = required_text(fields, "input");
+    for (const char* other : {"async", "caller", "namespace"}) fields.find(other);
+    conversation_.add_custom_call(id, name, input);
   }
 
   void read_output(Fields& fields, const RequestValue& item) {

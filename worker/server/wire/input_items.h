@@ -7,8 +7,8 @@
 
 namespace pm::server {
 
-/// Appends a text, or items of the types message, function_call, function_call_output and reasoning. Throws ApiError
-/// 400 that names the field.
+/// Appends a text, or items of the types message, reasoning, function_call and custom_tool_call, and their outputs.
+/// Throws ApiError 400 that names the field.
 void read_input_items(const RequestValue& input, Conversation&, UnknownFields&);
 
 }  // namespace pm::server

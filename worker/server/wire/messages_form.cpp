@@ -52,6 +52,7 @@ ordered_json block_of(const ReplyPart& part, bool whole) {
     case ReplyPart::Kind::Text:
       return {{"type", "text"}, {"text", whole ? part.text : ""}, {"citations", nullptr}};
     case ReplyPart::Kind::ToolCall:
+    case ReplyPart::Kind::CustomCall:  // this form has no custom tools
       break;
   }
   return {{"type", "tool_use"},

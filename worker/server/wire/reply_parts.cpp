@@ -52,17 +52,18 @@ void ReplyParts::take_calls(const json& calls, PartSink* sink) {
   for (size_t i = 0; i < calls.size(); ++i) {
     const json& call = calls[i];
     const auto index = call.value("index", static_cast<int64_t>(i));
-    const json function = call.value("function", json::object());
-    if (!open_ || parts_.back().kind != ReplyPart::Kind::ToolCall || call_ != index) {
+    const bool is_custom = call.contains("custom");
+    const json called = call.value(is_custom ? "custom" : "function", json::object());
+    if (!open_ || !parts_.back().is_call() || call_ != index) {
       if (!calls_.insert(index).second) throw std::logic_error("a piece of a tool call comes after the call has ended");
       call_ = index;
-      begin({.kind = ReplyPart::Kind::ToolCall,
+      begin({.kind = is_custom ? ReplyPart::Kind::CustomCall : ReplyPart::Kind::ToolCall,
              .text = {},
              .call_id = text_of(call, "id"),
-             .name = text_of(function, "name")},
+             .name = text_of(called, "name")},
             sink);
     }
-    append(text_of(function, "arguments"), sink);
+    append(text_of(called, is_custom ? "input" : "arguments"), sink);
   }
 }
 

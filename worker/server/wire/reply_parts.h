@@ -10,10 +10,11 @@
 namespace pm::server {
 
 struct ReplyPart {
-  enum class Kind : uint8_t { Reasoning, Text, ToolCall };
+  enum class Kind : uint8_t { Reasoning, Text, ToolCall, CustomCall };
   Kind kind = Kind::Text;
-  std::string text;  ///< so far: reasoning, text, or the arguments of the call as JSON text
+  std::string text;  ///< so far: reasoning, text, the arguments of the call as JSON text, or a custom call's input
   std::string call_id, name;
+  bool is_call() const { return kind == Kind::ToolCall || kind == Kind::CustomCall; }
   nlohmann::json logprobs = nlohmann::json::array();  ///< of a text, as chat completions have them
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Remembers replies of POST /v1/responses, for previous_response_id and GET /v1/responses/{id}.
+// Remembers replies of POST /v1/responses, for previous_response_id, GET /v1/responses/{id} and its input_items.
 #pragma once
 #include <cstddef>
 #include <list>
@@ -13,6 +13,7 @@ namespace pm::server {
 struct StoredResponse {
   std::string body;          ///< the response object, JSON
   std::string conversation;  ///< the messages of the chat that led to it and its answer, JSON
+  std::string items;         ///< the items of its input, those of earlier turns included, JSON
 };
 
 /// A store in this process's memory. The responses that were used least recently make room for new ones. Thread-safe.
@@ -33,7 +34,9 @@ class ResponseStore {
   struct Entry {
     std::string id;
     StoredResponse response;
-    size_t bytes() const { return id.size() + response.body.size() + response.conversation.size(); }
+    size_t bytes() const {
+      return id.size() + response.body.size() + response.conversation.size() + response.items.size();
+    }
   };
   using Entries = std::list<Entry>;
   void erase(Entries::iterator entry);

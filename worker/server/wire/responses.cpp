@@ -7,14 +7,18 @@
 #include "worker/server/http/api_error.h"
 #include "worker/server/http/json_response.h"
 #include "worker/server/http/percent_encoding.h"
+#include "worker/server/wire/listed_items.h"
 #include "worker/server/wire/response_store.h"
 #include "worker/server/wire/responses_form.h"
 #include "worker/server/wire/responses_request.h"
+#include "worker/server/wire/wire_event.h"
 
 #include "base/log.h"
 
 namespace pm::server {
 namespace {
+
+using nlohmann::ordered_json;
 
 /// Returns an id that nobody can guess, because it opens the conversation.
 std::string make_id(const ServerContext& context) {
@@ -38,12 +42,15 @@ std::string requested_id(const ServerContext& context, const RoutedRequest& call
   return percent_decode(call.path_suffix);
 }
 
-/// Returns the messages of an earlier response.
-PreviousMessages stored_messages(ResponseStore& store) {
+/// Returns the turns up to an earlier response.
+FindEarlierTurns stored_turns(ResponseStore& store) {
   return [&store](const std::string& id) {
     const auto found = store.get(id);
     if (!found) throw unknown_response(400, id, "previous_response_id");
-    return nlohmann::ordered_json::parse(found->conversation);
+    EarlierTurns turns{ordered_json::parse(found->conversation), ordered_json::parse(found->items)};
+    ordered_json response = ordered_json::parse(found->body);
+    for (ordered_json& item : response.at("output")) turns.items.push_back(std::move(item));
+    return turns;
   };
 }
 
@@ -56,7 +63,7 @@ http::Response create_response(const ServerContext& context, const RoutedRequest
   ResponseHead head{.id = make_id(context),
                     .model = {},
                     .created_at = context.unix_time(),
-                    .request = parse_responses(call.request.body, stored_messages(store), unknown)};
+                    .request = parse_responses(call.request.body, stored_turns(store), unknown)};
   head.model = context.names.in_replies(head.request.model);
   const std::string chat = std::move(head.request.chat);
   ResponsesForm::Finished finished;
@@ -77,7 +84,7 @@ http::Response create_response(const ServerContext& context, const RoutedRequest
 http::Response count_response_tokens(const ServerContext& context, const RoutedRequest& call) {
   refuse_unless_served(context, call);
   UnknownFields unknown(context.strict_requests);
-  const ResponsesRequest request = parse_responses(call.request.body, stored_messages(*context.responses), unknown);
+  const ResponsesRequest request = parse_responses(call.request.body, stored_turns(*context.responses), unknown);
   try {
     http::Response response = json_response(
         {{"object", "response.input_tokens"}, {"input_tokens", count_chat_tokens(context, request.chat)}});
@@ -97,6 +104,17 @@ http::Response get_response(const ServerContext& context, const RoutedRequest& c
   if (!found) throw unknown_response(404, id, "response_id");
   http::Response response;
   response.body = std::move(found->body);
+  return response;
+}
+
+http::Response list_input_items(const ServerContext& context, const RoutedRequest& call) {
+  const std::string id = requested_id(context, call);
+  const auto found = context.responses->get(id);
+  if (!found) throw unknown_response(404, id, "response_id");
+  UnknownFields unknown(context.strict_requests);
+  http::Response response;
+  response.body = json_text(item_page(ordered_json::parse(found->items), call.request.query, unknown));
+  unknown.report(call, response);
   return response;
 }
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "worker/server/wire/conversation.h"
+#include "worker/server/wire/listed_items.h"
 #include "worker/server/wire/wire_event.h"
 
 namespace pm::server {
@@ -48,7 +49,7 @@ ordered_json usage_json(const TokenUsage& usage) {
 }  // namespace
 
 std::string ResponsesForm::item_id(size_t index) const {
-  static constexpr const char* prefixes[] = {"rs_", "msg_", "fc_"};  // in the order of ReplyPart::Kind
+  static constexpr const char* prefixes[] = {"rs_", "msg_", "fc_", "ctc_"};  // in the order of ReplyPart::Kind
   return prefixes[static_cast<size_t>(parts_.parts().at(index).kind)] + head_.id + "_" + std::to_string(index);
 }
 
@@ -70,6 +71,9 @@ ResponsesForm::Json ResponsesForm::item(size_t index, const char* status) const 
               {"status", status},
               {"role", "assistant"},
               {"content", content(text_part(part, true))}};
+    case ReplyPart::Kind::CustomCall:
+      return {{"id", item_id(index)},    {"type", "custom_tool_call"}, {"status", status},
+              {"call_id", part.call_id}, {"name", part.name},          {"input", whole ? part.text : ""}};
     case ReplyPart::Kind::ToolCall:
       break;
   }
@@ -123,10 +127,14 @@ ResponsesForm::Json ResponsesForm::finish() {
       conversation.add_reasoning(part.text);
     else if (part.kind == ReplyPart::Kind::Text)
       conversation.add_text("assistant", part.text);
+    else if (part.kind == ReplyPart::Kind::CustomCall)
+      conversation.add_custom_call(part.call_id, part.name, part.text);
     else
       conversation.add_call(part.call_id, part.name, part.text);
   }
-  finished_(head_.id, {json_text(made), json_text(conversation.messages())});
+  Json items = head_.request.items;
+  assign_item_ids(items, head_.id);
+  finished_(head_.id, {json_text(made), json_text(conversation.messages()), json_text(items)});
   return made;
 }
 
@@ -189,7 +197,8 @@ void ResponsesForm::append(size_t index, const ReplyPart& part, const std::strin
   else if (part.kind == ReplyPart::Kind::Reasoning)
     emit_part("response.reasoning_text.delta", index, {{"delta", piece}});
   else
-    emit("response.function_call_arguments.delta",
+    emit(part.kind == ReplyPart::Kind::CustomCall ? "response.custom_tool_call_input.delta"
+                                                  : "response.function_call_arguments.delta",
          {{"item_id", item_id(index)}, {"output_index", index}, {"delta", piece}});
 }
 
@@ -200,6 +209,9 @@ void ResponsesForm::end(size_t index, const ReplyPart& part) {
   } else if (part.kind == ReplyPart::Kind::Reasoning) {
     emit_part("response.reasoning_text.done", index, {{"text", part.text}});
     emit_part("response.content_part.done", index, {{"part", reasoning_part(part, true)}});
+  } else if (part.kind == ReplyPart::Kind::CustomCall) {
+    emit("response.custom_tool_call_input.done",
+         {{"item_id", item_id(index)}, {"output_index", index}, {"input", part.text}});
   } else {
     emit("response.function_call_arguments.done",
          {{"item_id", item_id(index)}, {"output_index", index}, {"name", part.name}, {"arguments", part.text}});

@@ -3,6 +3,7 @@
 // read_input_items().
 #include "worker/server/generation/generation_openapi.h"
 #include "worker/server/replies/tool_choice.h"
+#include "worker/server/wire/listed_items.h"
 #include "worker/server/wire/responses.h"
 #include "worker/server/wire/responses_request.h"
 
@@ -42,13 +43,21 @@ json input_schema(const ServerContext& context) {
                                  {"async", any_schema},
                                  {"caller", any_schema},
                                  {"namespace", any_schema}});
-  const json output =
-      item_schema(context, "function_call_output",
-                  {{"call_id", text_schema, true},
-                   {"output", schema::any({text_schema, parts_schema(context, {"input_text", "text"})}), true},
-                   {"name", any_schema},
-                   {"caller", any_schema},
-                   {"namespace", any_schema}});
+  const auto output = [&](const char* type) {
+    return item_schema(context, type,
+                       {{"call_id", text_schema, true},
+                        {"output", schema::any({text_schema, parts_schema(context, {"input_text", "text"})}), true},
+                        {"name", any_schema},
+                        {"caller", any_schema},
+                        {"namespace", any_schema}});
+  };
+  const json custom_call = item_schema(context, "custom_tool_call",
+                                       {{"call_id", text_schema, true},
+                                        {"name", text_schema, true},
+                                        {"input", text_schema, true},
+                                        {"async", any_schema},
+                                        {"caller", any_schema},
+                                        {"namespace", any_schema}});
   const json reasoning = item_schema(context, "reasoning",
                                      {{"content", parts_schema(context, {"reasoning_text"})},
                                       {"summary", parts_schema(context, {"summary_text"})},
@@ -56,8 +65,22 @@ json input_schema(const ServerContext& context) {
   const json items = schema::any(
       {message({"user", "system", "developer"}, {parts_schema(context, {"input_text", "text"})}),
        message({"assistant"}, {parts_schema(context, {"output_text", "text"}), schema::list(refusal, 0, max_items)}),
-       call, output, reasoning});
+       call, output("function_call_output"), custom_call, output("custom_tool_call_output"), reasoning});
   return schema::any({text_schema, schema::list(items, 1, max_items)});
+}
+
+/// A tool whose input is a text.
+json custom_tool_schema(const ServerContext& context) {
+  const json grammar = schema::object({{"type", schema::constant("grammar"), true},
+                                       {"syntax", schema::one_of({"lark", "regex"}), true},
+                                       {"definition", schema::text("At most 128 KiB", 1), true}});
+  const json text = schema::object({{"type", schema::constant("text"), true}});
+  schema::Properties fields{{"type", schema::constant("custom"), true},
+                            {"name", schema::text("", 1), true},
+                            {"description", text_schema},
+                            {"format", schema::any({text, grammar}, "Of the input; held where a call is demanded")}};
+  for (const char* name : {"allowed_callers", "async", "defer_loading"}) fields.push_back({name, any_schema});
+  return lenient(context, schema::object(fields));
 }
 
 json tool_schema(const ServerContext& context) {
@@ -67,16 +90,16 @@ json tool_schema(const ServerContext& context) {
                             {"parameters", schema::open_object("JSON Schema of the arguments")},
                             {"strict", schema::boolean()}};
   for (const char* name : {"allowed_callers", "defer_loading", "output_schema"}) fields.push_back({name, any_schema});
-  return lenient(context, schema::object(fields));
+  return schema::any({lenient(context, schema::object(fields)), custom_tool_schema(context)});
 }
 
 json tool_choice_schema(const ServerContext& context) {
-  const json function =
-      lenient(context, schema::object({{"type", schema::constant("function"), true}, {"name", text_schema, true}}));
+  const json named = lenient(
+      context, schema::object({{"type", schema::one_of({"function", "custom"}), true}, {"name", text_schema, true}}));
   const json allowed = lenient(context, schema::object({{"type", schema::constant("allowed_tools"), true},
                                                         {"mode", schema::one_of({"auto", "required"}), true},
-                                                        {"tools", schema::list(function, 1, max_tools), true}}));
-  return schema::any({schema::one_of({"auto", "none", "required"}), function, allowed});
+                                                        {"tools", schema::list(named, 1, max_tools), true}}));
+  return schema::any({schema::one_of({"auto", "none", "required"}), named, allowed});
 }
 
 json text_config_schema(const ServerContext& context) {
@@ -179,6 +202,21 @@ Operation describe_delete_response() {
   return of_stored("Forgets a response", schema::object({{"id", text_schema, true},
                                                          {"object", schema::constant("response"), true},
                                                          {"deleted", schema::constant(true), true}}));
+}
+
+Operation describe_input_items() {
+  const json id = schema::or_null(schema::text("Of an item; null where data is empty"));
+  Operation made = of_stored("The items that led to a response, those of earlier turns included",
+                             schema::object({{"object", schema::constant("list"), true},
+                                             {"data", schema::list(schema::open_object(), 0, max_listed_items), true},
+                                             {"first_id", id, true},
+                                             {"last_id", id, true},
+                                             {"has_more", schema::boolean(), true}}));
+  made.query = {{"limit", schema::integer(1, max_listed_items, "Number of items, default 20")},
+                {"order", schema::one_of({"asc", "desc"}, "Default desc: the last item is the first")},
+                {"after", schema::text("Id of the item after which the page begins")},
+                {"include", schema::list(text_schema, 0, 64, "Has no effect: items are whole")}};
+  return made;
 }
 
 }  // namespace pm::server

@@ -7,6 +7,7 @@
 #include "worker/server/replies/tool_choice.h"
 #include "worker/server/wire/conversation.h"
 #include "worker/server/wire/input_items.h"
+#include "worker/server/wire/listed_items.h"
 #include "worker/server/wire/request_value.h"
 
 namespace pm::server {
@@ -21,9 +22,9 @@ class ResponsesReader {
   ResponsesReader(const json& body, const ordered_json& ordered, UnknownFields& unknown)
       : body_{body, ordered, ""}, fields_(body), unknown_(unknown) {}
 
-  ResponsesRequest read(const PreviousMessages& previous) {
+  ResponsesRequest read(const FindEarlierTurns& find_earlier) {
     ResponsesRequest request;
-    read_messages(previous, request);
+    read_messages(find_earlier, request);
     request.store = fields_.boolean("store").value_or(true);
     settings_["store"] = request.store;
     read_tools();
@@ -48,14 +49,18 @@ class ResponsesReader {
   }
 
  private:
-  void read_messages(const PreviousMessages& previous, ResponsesRequest& request) {
+  void read_messages(const FindEarlierTurns& find_earlier, ResponsesRequest& request) {
     const auto earlier = fields_.text("previous_response_id");
-    Conversation conversation(earlier ? previous(*earlier) : ordered_json::array());
+    EarlierTurns turns;
+    if (earlier) turns = find_earlier(*earlier);
     if (earlier) settings_["previous_response_id"] = *earlier;
+    Conversation conversation(std::move(turns.messages));
     const json* input = fields_.find("input");
     if (!input)
       throw ApiError(400, "missing_field", "input is missing; allowed: a text, or an array of items", "input");
     read_input_items(body_.at("input"), conversation, unknown_);
+    request.items = std::move(turns.items);
+    append_listed_items(request.items, body_.at("input").ordered);
     request.conversation = conversation.messages();
     chat_["messages"] = ordered_json::array();
     if (const auto instructions = fields_.text("instructions")) {
@@ -69,9 +74,10 @@ class ResponsesReader {
     if (!tool.value.is_object()) throw bad_field(tool.field, json_excerpt(tool.value), "an object with type");
     Fields fields(tool.value, tool.field);
     const auto type = fields.text("type");
+    if (type == "custom") return read_custom_tool(tool, fields);
     if (type != "function")
       throw bad_field(tool.field + ".type", type ? json_excerpt(*type) : "missing",
-                      "\"function\", a tool that the client runs; this server has no tools of its own");
+                      R"("function" or "custom", tools that the client runs; this server has no tools of its own)");
     ordered_json function = {{"name", required_text(fields, "name")}};
     if (const auto description = fields.text("description")) function["description"] = *description;
     if (const json* parameters = fields.find("parameters")) {
@@ -83,6 +89,28 @@ class ResponsesReader {
     for (const char* other : {"allowed_callers", "defer_loading", "output_schema"}) fields.find(other);
     unknown_.take(fields);
     return {{"type", "function"}, {"function", std::move(function)}};
+  }
+
+  /// Chat completions check what it says; their grammar is an object of its own.
+  ordered_json read_custom_tool(const RequestValue& tool, Fields& fields) {
+    ordered_json custom = {{"name", required_text(fields, "name")}};
+    if (const auto description = fields.text("description")) custom["description"] = *description;
+    if (const json* format = fields.find("format")) {
+      const RequestValue given = tool.at("format");
+      if (!format->is_object()) throw bad_field(given.field, json_excerpt(*format), "an object with type");
+      Fields inner(*format, given.field);
+      const auto type = inner.text("type");
+      if (type != "text" && type != "grammar")
+        throw bad_field(given.field + ".type", type ? json_excerpt(*type) : "missing", R"("text" or "grammar")");
+      custom["format"] = {{"type", *type}};
+      if (type == "grammar")
+        custom["format"]["grammar"] = {{"syntax", required_text(inner, "syntax")},
+                                       {"definition", required_text(inner, "definition")}};
+      inner.refuse_others();
+    }
+    for (const char* other : {"allowed_callers", "async", "defer_loading"}) fields.find(other);
+    unknown_.take(fields);
+    return {{"type", "custom"}, {"custom", std::move(custom)}};
   }
 
   void read_tools() {
@@ -108,10 +136,10 @@ class ResponsesReader {
     Fields fields(*choice, "tool_choice");
     const auto type = fields.text("type");
     if (type == "allowed_tools") return read_allowed_tools(fields);
-    if (type != "function")
+    if (type != "function" && type != "custom")
       throw bad_field("tool_choice.type", type ? json_excerpt(*type) : "missing",
-                      R"("function" or "allowed_tools"; or tool_choice "auto", "none" or "required")");
-    chat_["tool_choice"] = {{"type", "function"}, {"function", {{"name", required_text(fields, "name")}}}};
+                      R"("function", "custom" or "allowed_tools"; or tool_choice "auto", "none" or "required")");
+    chat_["tool_choice"] = {{"type", *type}, {*type, {{"name", required_text(fields, "name")}}}};
     unknown_.take(fields);
   }
 
@@ -124,9 +152,10 @@ class ResponsesReader {
       const std::string field = "tool_choice.tools[" + std::to_string(i) + "]";
       if (!(*tools)[i].is_object()) throw bad_field(field, json_excerpt((*tools)[i]), "an object with type and name");
       Fields tool((*tools)[i], field);
-      if (const auto type = tool.text("type"); type != "function")
-        throw bad_field(field + ".type", type ? json_excerpt(*type) : "missing", "\"function\"");
-      named.push_back({{"type", "function"}, {"function", {{"name", required_text(tool, "name")}}}});
+      const auto type = tool.text("type");
+      if (type != "function" && type != "custom")
+        throw bad_field(field + ".type", type ? json_excerpt(*type) : "missing", R"("function" or "custom")");
+      named.push_back({{"type", *type}, {*type, {{"name", required_text(tool, "name")}}}});
       unknown_.take(tool);
     }
     chat_["tool_choice"] = {{"type", "allowed_tools"},
@@ -244,10 +273,10 @@ class ResponsesReader {
 
 }  // namespace
 
-ResponsesRequest parse_responses(std::string_view body, const PreviousMessages& previous, UnknownFields& unknown) {
+ResponsesRequest parse_responses(std::string_view body, const FindEarlierTurns& find_earlier, UnknownFields& unknown) {
   const json object = parse_object(body, max_generation_depth);
   const ordered_json ordered = ordered_json::parse(body);
-  return ResponsesReader(object, ordered, unknown).read(previous);
+  return ResponsesReader(object, ordered, unknown).read(find_earlier);
 }
 
 std::span<const FieldName> responses_field_names() {
@@ -255,7 +284,9 @@ std::span<const FieldName> responses_field_names() {
                                         {"messages", "input"},
                                         {"response_format.json_schema", "text.format"},
                                         {"response_format", "text.format"},
-                                        {"reasoning_effort", "reasoning.effort"}};
+                                        {"reasoning_effort", "reasoning.effort"},
+                                        {"custom.format.grammar", "format"},
+                                        {"custom.name", "name"}};
   return names;
 }
 

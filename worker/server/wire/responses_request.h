@@ -17,17 +17,24 @@ constexpr size_t max_items = 2048, max_metadata = 16;
 struct ResponsesRequest {
   std::string chat;                     ///< body of POST /v1/chat/completions
   nlohmann::ordered_json conversation;  ///< its messages without the instructions, which the next request continues
+  nlohmann::ordered_json items;         ///< of the input, those of earlier turns included; new ones may have no id
   nlohmann::ordered_json settings;      ///< fields of the request that the response repeats
   bool store = true;
   std::string model;  ///< that it names; empty: none
 };
 
-/// Returns the messages of an earlier response. Throws ApiError 400 where there is none.
-using PreviousMessages = std::function<nlohmann::ordered_json(const std::string& id)>;
+/// What an earlier response leaves to the next one.
+struct EarlierTurns {
+  nlohmann::ordered_json messages = nlohmann::ordered_json::array();  ///< of the chat, its answer included
+  nlohmann::ordered_json items = nlohmann::ordered_json::array();     ///< of its input, and of its output
+};
+
+/// Returns the turns up to an earlier response. Throws ApiError 400 where there is none.
+using FindEarlierTurns = std::function<EarlierTurns(const std::string& id)>;
 
 /// Translates the request. The items of one turn of the assistant, which are reasoning, messages and calls, become one
 /// message. Throws ApiError 400 that names the field.
-ResponsesRequest parse_responses(std::string_view body, const PreviousMessages&, UnknownFields&);
+ResponsesRequest parse_responses(std::string_view body, const FindEarlierTurns&, UnknownFields&);
 
 /// The client's names of fields of the chat completion.
 std::span<const FieldName> responses_field_names();

@@ -185,6 +185,19 @@ TEST_F(AbilitiesOf, SentenceTransformersDecideWhereTheirFilesAre) {
   EXPECT_THROW(of(encoder), Error);
 }
 
+TEST_F(AbilitiesOf, TheActivationOfACrossEncoderIsWhereItsVersionWroteIt) {
+  const Model one = model("classify", "encoder", {stack("encoder", true)});
+  EXPECT_EQ(of(one).rank_activation, "Sigmoid");
+  write("config.json", R"({"sbert_ce_default_activation_function": "torch.nn.modules.activation.Tanh"})");
+  EXPECT_EQ(of(one).rank_activation, "Tanh");
+  write("config.json", R"({"sentence_transformers": {"activation_fn": "torch.nn.modules.linear.Identity"}})");
+  EXPECT_EQ(of(one).rank_activation, "Identity");
+  write("config_sentence_transformers.json", R"({"activation_fn": "torch.nn.modules.activation.Sigmoid"})");
+  EXPECT_EQ(of(one).rank_activation, "Identity") << "it belongs to modules.json";
+  write("modules.json", R"([{"path": "", "type": "sentence_transformers.base.modules.transformer.Transformer"}])");
+  EXPECT_EQ(of(one).rank_activation, "Sigmoid");
+}
+
 TEST_F(AbilitiesOf, LabelsAreThoseOfTheConfigInTheOrderOfTheirIds) {
   const auto encoder = model("classify", "encoder", {stack("encoder", true)});
   EXPECT_EQ(of(encoder).labels, (std::vector<std::string>{"LABEL_0", "LABEL_1"}));

@@ -110,9 +110,9 @@ TEST(Chat, ToolsReachTheTemplate) {
   EXPECT_EQ(prompt_of(served), "<user>a</><assistant>");
 }
 
-TEST(Chat, ToolsThatAreNoFunctionsAreRefused) {
+TEST(Chat, ToolsThatTheServerWouldRunAreRefused) {
   ApiTestServer served;
-  const json tools = json::array({{{"function", {{"name", "f"}}}}, {{"type", "custom"}, {"custom", {{"name", "g"}}}}});
+  const json tools = json::array({{{"function", {{"name", "f"}}}}, {{"type", "web_search"}}});
   EXPECT_THAT(refusal(served, {{"tools", tools}}, "tools[1].type"), HasSubstr("no tools of its own"));
 }
 

@@ -16,7 +16,7 @@ using nlohmann::json;
 using nlohmann::ordered_json;
 using testing::HasSubstr;
 
-ResponsesRequest parsed(json body, std::vector<std::string>* unknown = nullptr, const ordered_json& earlier = {}) {
+ResponsesRequest parsed(json body, std::vector<std::string>* unknown = nullptr, const EarlierTurns& earlier = {}) {
   if (!body.contains("input")) body["input"] = "a";
   UnknownFields fields(false);
   auto request = parse_responses(body.dump(), [&](const std::string&) { return earlier; }, fields);
@@ -80,13 +80,16 @@ TEST(ResponsesRequest, AnEarlierResponseIsContinuedWithoutItsInstructions) {
       parsed({{"input", json::array({{{"type", "function_call_output"}, {"call_id", "c1"}, {"output", "r"}}})},
               {"previous_response_id", "resp_1"},
               {"instructions", "New."}},
-             nullptr, earlier);
+             nullptr, {earlier, ordered_json::parse(R"([{"id": "msg_1"}])")});
   const json messages = json::parse(request.chat)["messages"];
   EXPECT_EQ(messages, json::parse(R"([{"role": "system", "content": "New."}, {"role": "user", "content": "a"},
     {"role": "assistant", "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}]},
     {"role": "tool", "tool_call_id": "c1", "name": "f", "content": "r"}])"));
   EXPECT_EQ(json(request.conversation).size(), 3u) << "without the instructions";
   EXPECT_EQ(request.settings["previous_response_id"], "resp_1");
+  ASSERT_EQ(request.items.size(), 2u);
+  EXPECT_EQ(request.items[0]["id"], "msg_1");
+  EXPECT_EQ(request.items[1]["type"], "function_call_output");
 }
 
 TEST(ResponsesRequest, AllowedToolsAreTranslated) {
@@ -140,6 +143,24 @@ TEST(ResponsesRequest, ToolsFormatsAndOptionsAreTranslated) {
             json({{"enable_thinking", false}, {"thinking", false}}));
 }
 
+TEST(ResponsesRequest, CustomToolsTheirCallsAndOutputsAreTranslated) {
+  const json chat = chat_of(json::parse(R"({
+    "tools": [{"type": "custom", "name": "p", "description": "d",
+               "format": {"type": "grammar", "syntax": "regex", "definition": "a+"}},
+              {"type": "custom", "name": "q", "format": {"type": "text"}}],
+    "tool_choice": {"type": "custom", "name": "p"},
+    "input": [{"type": "custom_tool_call", "call_id": "c1", "name": "p", "input": "aa"},
+              {"type": "custom_tool_call_output", "call_id": "c1", "output": [{"type": "input_text", "text": "r"}]}]})"));
+  EXPECT_EQ(chat["tools"], json::parse(R"([
+    {"type": "custom", "custom": {"name": "p", "description": "d",
+     "format": {"type": "grammar", "grammar": {"syntax": "regex", "definition": "a+"}}}},
+    {"type": "custom", "custom": {"name": "q", "format": {"type": "text"}}}])"));
+  EXPECT_EQ(chat["tool_choice"], json::parse(R"({"type": "custom", "custom": {"name": "p"}})"));
+  EXPECT_EQ(chat["messages"], json::parse(R"([
+    {"role": "assistant", "tool_calls": [{"id": "c1", "type": "custom", "custom": {"name": "p", "input": "aa"}}]},
+    {"role": "tool", "tool_call_id": "c1", "name": "p", "content": "r"}])"));
+}
+
 TEST(ResponsesRequest, UnknownFieldsAreNamedWhereverTheyStand) {
   std::vector<std::string> unknown;
   parsed({{"input", json::array({{{"role", "user"}, {"content", "a"}, {"x", 1}}})}, {"plugins", 1}}, &unknown);
@@ -188,14 +209,14 @@ TEST(ResponsesRequest, WhatIsWrongIsNamedAsTheClientKnowsIt) {
 
 TEST(ResponseStore, TheLeastRecentlyUsedMakeRoom) {
   ResponseStore store(3, 100);
-  for (const char* id : {"a", "b", "c"}) EXPECT_TRUE(store.put(id, {"body", "chat"}));
+  for (const char* id : {"a", "b", "c"}) EXPECT_TRUE(store.put(id, {"body", "chat", ""}));
   EXPECT_EQ(store.get("a")->body, "body");
-  EXPECT_TRUE(store.put("d", {"body", "chat"}));
+  EXPECT_TRUE(store.put("d", {"body", "", "chat"}));
   EXPECT_FALSE(store.get("b")) << "a was used after it";
   EXPECT_TRUE(store.get("a") && store.get("c") && store.get("d"));
-  EXPECT_TRUE(store.put("e", {std::string(88, 'x'), ""}));
+  EXPECT_TRUE(store.put("e", {std::string(44, 'x'), "", std::string(44, 'x')}));
   EXPECT_EQ(store.size(), 2u) << "89 bytes and those of one of the others";
-  EXPECT_FALSE(store.put("f", {std::string(101, 'x'), ""}));
+  EXPECT_FALSE(store.put("f", {std::string(101, 'x'), "", ""}));
   EXPECT_TRUE(store.remove("e"));
   EXPECT_FALSE(store.remove("e"));
   EXPECT_FALSE(store.get("e"));

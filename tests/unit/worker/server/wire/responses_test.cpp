@@ -25,6 +25,7 @@ struct Form {
           .created_at = 7,
           .request = {.chat = {},
                       .conversation = nlohmann::ordered_json::parse(R"([{"role": "user", "content": "Weather?"}])"),
+                      .items = nlohmann::ordered_json::parse(R"([{"type": "message"}])"),
                       .settings = {{"metadata", {{"k", "v"}}}}}},
       [this](const std::string&, StoredResponse one) { stored.push_back(std::move(one)); }};
 };
@@ -64,6 +65,7 @@ TEST(ResponsesForm, AWholeReplyHasAnItemForEachPart) {
     "output_tokens_details": {"reasoning_tokens": 3}})"));
   ASSERT_EQ(made.stored.size(), 1u);
   EXPECT_EQ(json::parse(made.stored[0].body), response);
+  EXPECT_EQ(json::parse(made.stored[0].items), json::parse(R"([{"id": "msg_resp_1_in0", "type": "message"}])"));
   EXPECT_EQ(json::parse(made.stored[0].conversation), json::parse(R"([
     {"role": "user", "content": "Weather?"},
     {"role": "assistant", "reasoning_content": "Hm.", "content": "One moment.", "tool_calls": [
@@ -180,6 +182,56 @@ TEST(Responses, AResponseIsContinuedFetchedAndForgotten) {
   EXPECT_EQ(error["param"], "previous_response_id");
   const json unstored = post_ok(served, {{"input", "x"}, {"max_output_tokens", 1}, {"store", false}});
   error_of(served.get("/v1/responses/" + unstored["id"].get<std::string>()), 404);
+}
+
+json items_of(const ApiTestServer& served, const std::string& id, const std::string& query) {
+  const auto result = served.get("/v1/responses/" + id + "/input_items" + query);
+  EXPECT_EQ(result->status, 200) << result->body;
+  return json::parse(result->body);
+}
+
+TEST(Responses, ItemsOfTheInputAreListedWithThoseOfEarlierTurns) {
+  ApiTestServer served;
+  const json first = post_ok(served, {{"input", "x"}, {"max_output_tokens", 2}, {"instructions", "I"}});
+  const std::string id = first["id"];
+  const json question = {{"id", "msg_" + id + "_in0"},
+                         {"type", "message"},
+                         {"status", "completed"},
+                         {"role", "user"},
+                         {"content", json::array({{{"type", "input_text"}, {"text", "x"}}})}};
+  EXPECT_EQ(items_of(served, id, ""), (json{{"object", "list"},
+                                            {"data", {question}},
+                                            {"first_id", question["id"]},
+                                            {"last_id", question["id"]},
+                                            {"has_more", false}}));
+  const json second = post_ok(served, {{"input", json::array({{{"role", "user"}, {"content", "y"}, {"id", "msg_1"}}})},
+                                       {"max_output_tokens", 1},
+                                       {"previous_response_id", id}});
+  const json page = items_of(served, second["id"], "?order=asc&limit=2");
+  EXPECT_EQ(page["data"], json::array({question, first["output"][0]}));
+  EXPECT_EQ(page["has_more"], true);
+  const json rest = items_of(served, second["id"], "?order=asc&after=" + page["last_id"].get<std::string>());
+  EXPECT_EQ(rest["first_id"], "msg_1");
+  EXPECT_EQ(rest["has_more"], false);
+  EXPECT_EQ(items_of(served, second["id"], "")["first_id"], "msg_1") << "the last item comes first";
+}
+
+TEST(Responses, ItemsOfAnUnknownResponseAndWrongPagesAreRefused) {
+  ApiTestServer served;
+  const auto error = error_of(served.get("/v1/responses/resp_1/input_items"), 404);
+  EXPECT_EQ(error["code"], "response_not_found");
+  EXPECT_EQ(error["param"], "response_id");
+  const std::string path =
+      "/v1/responses/" + post_ok(served, {{"input", "x"}})["id"].get<std::string>() + "/input_items";
+  for (const char* name : {"limit=0", "limit=101", "limit=x", "limit=", "order=up", "after=msg_0"}) {
+    const std::string query = name;
+    EXPECT_EQ(error_of(served.get(path + "?" + query), 400)["param"], query.substr(0, query.find('='))) << query;
+  }
+  EXPECT_EQ(served.get(path + "?before=a&include[]=x")->get_header_value("x-ignored-fields"), "before");
+  EXPECT_EQ(served.client().Head(path)->status, 200);
+  EXPECT_EQ(error_of(served.client().Put(path), 405)["code"], "method_not_allowed");
+  const json unstored = post_ok(served, {{"input", "x"}, {"max_output_tokens", 1}, {"store", false}});
+  error_of(served.get("/v1/responses/" + unstored["id"].get<std::string>() + "/input_items"), 404);
 }
 
 TEST(Responses, TokensOfAPromptAreCountedWithoutAnAnswer) {
