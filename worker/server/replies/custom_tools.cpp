@@ -115,20 +115,15 @@ ordered_json read_custom_tool(const json& tool, const std::string& field, Custom
 }
 
 std::optional<std::string> whole_pattern(std::string_view expression) {
-  std::string made = "^(?:";
   int classes = 0, groups = 0;
   for (size_t i = 0; i < expression.size(); ++i) {
     const char c = expression[i];
-    made += c;
-    if (c == '\\' && i + 1 < expression.size()) {
-      made += expression[++i];
+    if (c == '\\') {
+      ++i;
     } else if (c == '[') {
-      const bool outermost = classes++ == 0, negated = expression.substr(i + 1).starts_with('^');
-      if (negated) made += expression[++i];
-      if (negated && outermost) made += "\\x00";
-      if (!expression.substr(i + 1).starts_with(']')) continue;
-      ++i;  // a bracket that is the first character of a class is one of its characters
-      made += "\\]";
+      ++classes;
+      if (expression.substr(i + 1).starts_with('^')) ++i;
+      if (expression.substr(i + 1).starts_with(']')) ++i;  // as the first character of a class it is one of these
     } else if (c == ']' && classes > 0) {
       --classes;
     } else if (classes == 0 && (c == '(' || c == ')')) {
@@ -136,7 +131,7 @@ std::optional<std::string> whole_pattern(std::string_view expression) {
       if (groups < 0) return std::nullopt;
     }
   }
-  return made + ")$";
+  return "^(?:" + std::string(expression) + ")$";
 }
 
 ordered_json custom_arguments(const std::string& input) { return {{input_name, input}}; }

@@ -24,9 +24,8 @@ using CustomTools = std::map<std::string, CustomTool>;  ///< by their names
 nlohmann::ordered_json read_custom_tool(const nlohmann::json& tool, const std::string& field, CustomTools& tools,
                                         UnknownFields&);
 
-/// Returns the `pattern` of a JSON Schema that holds a text to a regular expression as a whole. Negated classes are
-/// narrowed by the character U+0000: with all control characters in them, llguidance 1.9 allows the escapes of quotes
-/// and backslashes in classes that exclude these. Returns nothing where a group is closed that is not open.
+/// Returns the `pattern` of a JSON Schema that holds a text to a regular expression as a whole. Returns nothing where a
+/// group is closed that is not open.
 std::optional<std::string> whole_pattern(std::string_view expression);
 
 /// Returns the arguments of a call of such a function.

@@ -52,9 +52,9 @@ void read_tools(Fields& fields, const ordered_json& ordered, ToolChoice& choice,
       throw bad_field(field + ".type", json_excerpt(type),
                       R"("function" or "custom"; this server has no tools of its own)");
   }
-  for (const auto& [name, tool] : choice.custom)
-    if (std::ranges::count_if(choice.tools, [&](const auto& one) { return tool_name(one) == name; }) > 1)
-      throw bad_field("tools", json_excerpt(name) + " several times", "a name of its own for each custom tool");
+  for (const auto& custom : choice.custom)
+    if (std::ranges::count(choice.tools, custom.first, [](const auto& tool) { return tool_name(tool); }) > 1)
+      throw bad_field("tools", json_excerpt(custom.first) + " several times", "a name of its own for each custom tool");
 }
 
 /// Returns the name that {"type": "function", "function": {"name"}}, or a custom tool in place of the function, chooses

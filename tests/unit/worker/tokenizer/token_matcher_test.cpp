@@ -105,6 +105,41 @@ TEST(TokenMatcher, SpecialTokensAreNoText) {
   }
 }
 
+/// Returns whether a JSON string of this pattern may begin with an escaped character.
+bool may_escape(const std::string& pattern, char character) {
+  const std::string schema = json{{"type", "string"}, {"pattern", pattern}}.dump();
+  TokenMatcher matcher = TokenMatcher::compile(bytes(), ConstraintKind::JsonSchema, schema, false);
+  const auto allows = [&](char c) {
+    const std::vector<int32_t> ids = ids_in(matcher.mask());
+    return std::find(ids.begin(), ids.end(), c) != ids.end();
+  };
+  matcher.append('"');
+  if (!allows('\\')) return false;
+  matcher.append('\\');
+  return allows(character);
+}
+
+TEST(TokenMatcher, ANegatedClassHoldsWhereJsonEscapesItsCharacters) {
+  EXPECT_TRUE(may_escape("^[^x]{2,6}$", '"'));
+  EXPECT_FALSE(may_escape("^[^\"]{2,6}$", '"'));
+  EXPECT_FALSE(may_escape("^[^x\"\n]{2,6}$", '"'));
+  EXPECT_TRUE(may_escape("^[^\"]{2,6}$", '\\'));
+  EXPECT_FALSE(may_escape("^[^\\\\]{2,6}$", '\\'));
+  EXPECT_TRUE(may_escape("^[^\\\\]{2,6}$", '"'));
+  const std::string names = R"({"type": "object", "patternProperties": {"^[^\"]{1,3}$": {"type": "array", "minItems": 1,
+      "items": {"type": "string", "pattern": "^[^\"]{1,3}$"}}}, "additionalProperties": false})";
+  for (uint32_t seed = 0; seed < 200; ++seed) {
+    const TokenMatcher matcher = TokenMatcher::compile(bytes(), ConstraintKind::JsonSchema, names, false);
+    const std::string text = random_text(bytes(), matcher.fork(), seed);
+    const json object = json::parse(text, nullptr, false);
+    ASSERT_TRUE(object.is_object()) << text;
+    for (const auto& [name, list] : object.items()) {
+      EXPECT_EQ(name.find('"'), name.npos) << text;
+      for (const json& item : list) EXPECT_EQ(item.get<std::string>().find('"'), std::string::npos) << text;
+    }
+  }
+}
+
 TEST(TokenMatcher, CharactersOfSeveralBytesAreWhole) {
   for (const std::string& vocabulary : {test::byte_level_json(), test::byte_fallback_json()}) {
     const Tokenizer tokenizer = opened(vocabulary);

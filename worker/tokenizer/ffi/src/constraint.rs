@@ -168,7 +168,7 @@ pub fn json_schema(text: &str) -> Result<TopLevelGrammar, String> {
     if object.contains_key("x-guidance") {
         return Err("x-guidance is not supported".into());
     }
-    remove_open_names(&mut schema);
+    adapt(&mut schema);
     JsonCompileOptions {
         whitespace_pattern: Some(WHITESPACE.into()),
         ..JsonCompileOptions::default()
@@ -177,8 +177,9 @@ pub fn json_schema(text: &str) -> Result<TopLevelGrammar, String> {
     Ok(TopLevelGrammar::from_json_schema(schema))
 }
 
-/// Removes `propertyNames` that every name follows. llguidance does not know the key, which zod writes for records.
-fn remove_open_names(schema: &mut Value) {
+/// Rewrites what llguidance does not know or does not hold, in a schema and all within: removes `propertyNames` that
+/// every name follows, which zod writes for records, and excludes U+0000 from negated classes of patterns.
+fn adapt(schema: &mut Value) {
     const SCHEMAS: [&str; 3] = ["items", "additionalProperties", "contains"];
     const LISTS: [&str; 4] = ["anyOf", "oneOf", "allOf", "prefixItems"];
     const NAMED: [&str; 4] = ["properties", "patternProperties", "$defs", "definitions"];
@@ -193,16 +194,51 @@ fn remove_open_names(schema: &mut Value) {
     if open {
         object.shift_remove("propertyNames");
     }
+    if let Some(Value::Object(named)) = object.get_mut("patternProperties") {
+        *named = std::mem::take(named)
+            .into_iter()
+            .map(|(key, value)| (without_nul(&key), value))
+            .collect();
+    }
     for (key, value) in object.iter_mut() {
         match value {
-            _ if SCHEMAS.contains(&key.as_str()) => remove_open_names(value),
-            Value::Array(list) if LISTS.contains(&key.as_str()) => list.iter_mut().for_each(remove_open_names),
-            Value::Object(named) if NAMED.contains(&key.as_str()) => {
-                named.values_mut().for_each(remove_open_names);
-            }
+            _ if SCHEMAS.contains(&key.as_str()) => adapt(value),
+            Value::String(pattern) if key == "pattern" => *pattern = without_nul(pattern),
+            Value::Array(list) if LISTS.contains(&key.as_str()) => list.iter_mut().for_each(adapt),
+            Value::Object(named) if NAMED.contains(&key.as_str()) => named.values_mut().for_each(adapt),
             _ => (),
         }
     }
+}
+
+/// Excludes U+0000 from the negated classes of a regular expression. llguidance takes a class that has all control
+/// characters for one that has every escape of JSON, and would let `\"` through for `[^"]`. Texts have no U+0000.
+fn without_nul(pattern: &str) -> String {
+    let mut made = String::with_capacity(pattern.len());
+    let mut depth = 0;
+    let mut characters = pattern.chars().peekable();
+    while let Some(c) = characters.next() {
+        made.push(c);
+        match c {
+            '\\' => made.extend(characters.next()),
+            '[' => {
+                depth += 1;
+                if characters.peek() == Some(&'^') {
+                    made.extend(characters.next());
+                    if depth == 1 {
+                        made.push_str("\\x00");
+                    }
+                }
+                // a bracket that is the first character of a class is one of its characters
+                if characters.next_if_eq(&']').is_some() {
+                    made.push_str("\\]");
+                }
+            }
+            ']' if depth > 0 => depth -= 1,
+            _ => (),
+        }
+    }
+    made
 }
 
 fn regular_expression(text: &str) -> Result<TopLevelGrammar, String> {
