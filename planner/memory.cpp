@@ -68,7 +68,8 @@ int64_t recurrent_elements(const Partition& partition, const StackMetadata& stac
   const Recurrence& recurrence = stack.recurrence;
   if (recurrence.units == 0) return 0;
   const int64_t units = partition.range(stack.name, Axis::Groups, recurrence.units, rank).size();
-  return units * (8 * tokens * recurrence.channels + 2 * recurrence.state);
+  return units * (8 * tokens * recurrence.channels + 2 * recurrence.state) + 8 * tokens * recurrence.shared_channels +
+         2 * recurrence.shared_state;
 }
 
 /// Returns an upper bound of the numbers that latent attention holds beside queries and expanded keys and values: the
@@ -170,8 +171,9 @@ int64_t state_bytes_per_sequence(const ModelMetadata& metadata, const Partition&
   for (const StackMetadata& stack : metadata.stacks) {
     const Recurrence& recurrence = stack.recurrence;
     if (recurrence.units > 0)
-      bytes += float_bytes * recurrent_layers(stack) * recurrence.state *
-               partition.range(stack.name, Axis::Groups, recurrence.units, rank).size();
+      bytes += float_bytes * recurrent_layers(stack) *
+               (recurrence.shared_state +
+                recurrence.state * partition.range(stack.name, Axis::Groups, recurrence.units, rank).size());
   }
   return bytes;
 }

@@ -29,7 +29,7 @@ int64_t source_length(const ModelMetadata&, int64_t sequence_length);
 /// = sequence length, or positions of an image where an answer is generated from one, h = hidden, d = head_dim, a and k
 /// = the rank's heads and kv heads, K = all kv heads where they are fewer than ranks, else 0, f = its FFN columns, s =
 /// rows that are scored in one step (sequences; of a fill-mask model all T), V = the vocabulary, u, c and e = the
-/// rank's units, the channels and the states of a recurrence:
+/// rank's units, the channels and the states of a recurrence, c' and e' = those that all units share:
 ///   4 bytes x (5 T h                          residual, its sum, the norm, the block's result and its reduction
 ///              + 3 T i                       inputs of all layers (i = layers x width), where they read some
 ///              + max(T d (2a + 2k)            q, k, v and the attention's result; the most of the stack's layouts
@@ -38,7 +38,8 @@ int64_t source_length(const ModelMetadata&, int64_t sequence_length);
 ///                          , T d (2 K + 6 k) if K > 0)  keys and values that ranks share out: the rank's rows, those
 ///                          of all, its own heads' twice
 ///                    , 3 T f                  up, gate, activated
-///                    , u (8 T c + 2 e))       a recurrent layer: its projections, their products, its states
+///                    , u (8 T c + 2 e) + 8 T c' + 2 e')   a recurrent layer: its projections, their products, its
+///                    states
 ///              + 2 s V)                       the rank's scores and, on rank 0, those of all
 /// With latents of w numbers, keys and values are expanded for as many heads at once as contract/latent_tile.h says, in
 /// place of a and k in the inner max, beside
@@ -51,7 +52,7 @@ int64_t activation_bytes(const ModelMetadata&, const Partition&, int rank, int64
                          int64_t max_concurrency, const StepSize& step = {});
 
 /// Returns the bytes of the states that one sequence keeps on `rank` in layers without keys and values: 4 bytes x
-/// layers x units of the rank x numbers of a unit (Recurrence). 0 where no such layer generates.
+/// layers x (units of the rank x numbers of a unit + shared numbers) (Recurrence). 0 where no such layer generates.
 int64_t state_bytes_per_sequence(const ModelMetadata&, const Partition&, int rank);
 
 /// Returns the resident bytes of a rank's process that belong to no tensor: code and static data of LibTorch, threads,

@@ -92,7 +92,13 @@ json stack_json(const StackMetadata& stack) {
     out["g"].push_back({layout.heads, layout.kv_heads, layout.head_dim, runs_json(layout.layers)});
   for (const KeyReuse& reuse : stack.reuses) out["w"].push_back({reuse.source, reuse.layout, runs_json(reuse.layers)});
   if (const Recurrence& recurrence = stack.recurrence; recurrence.units > 0)
-    out["s"] = {recurrence.units, recurrence.state, recurrence.channels, runs_json(recurrence.attending)};
+    out["s"] = {recurrence.units,
+                recurrence.state,
+                recurrence.channels,
+                recurrence.shared_state,
+                recurrence.shared_channels,
+                runs_json(recurrence.layers),
+                runs_json(recurrence.attending)};
   if (stack.latent != 0) out["u"] = stack.latent;
   if (stack.layer_inputs != 0) out["j"] = stack.layer_inputs;
   return out;
@@ -187,16 +193,24 @@ KeyReuse read_reuse(const json& value, const std::string& path, const StackMetad
           read_runs(items["readers"], path, stack.layers)};
 }
 
-/// [units, numbers of a state, channels, runs of the layers that attend]
+/// [units, numbers of a state, channels, both of all units, runs of the layers with states, of those that attend]
 Recurrence read_recurrence(const json& value, const std::string& path, int64_t layers) {
-  const json items = items_of(value, path, "[units, numbers of a state, channels, runs of the layers that attend]",
-                              {"units", "state", "channels", "attending"});
+  const json items =
+      items_of(value, path,
+               "[units, numbers of a state, channels, shared numbers, shared channels, runs of the layers "
+               "with states, runs of those that attend]",
+               {"units", "state", "channels", "shared_state", "shared_channels", "layers", "attending"});
   const JsonReader reader(items, path);
-  Recurrence made{reader.integer("units", 1, max_heads), reader.integer("state", 1, max_state),
-                  reader.integer("channels", 1, max_channels), read_runs(items["attending"], path, layers)};
-  if (layers_in(made.attending) >= layers)
-    JsonReader::wrong(path, items["attending"],
-                      "fewer layers that attend than the " + std::to_string(layers) + " of the stack");
+  Recurrence made{reader.integer("units", 1, max_heads),
+                  reader.integer("state", 1, max_state),
+                  reader.integer("channels", 1, max_channels),
+                  reader.integer("shared_state", 0, max_state),
+                  reader.integer("shared_channels", 0, max_channels),
+                  read_runs(items["layers"], path, layers),
+                  read_runs(items["attending"], path, layers)};
+  if (layers_in(made.layers) + layers_in(made.attending) > layers)
+    JsonReader::wrong(path, value,
+                      "at most the " + std::to_string(layers) + " layers of the stack, with states or attending");
   return made;
 }
 
@@ -391,13 +405,11 @@ std::vector<HeadLayout> head_layouts(const StackMetadata& stack) {
   return all;
 }
 
-int64_t recurrent_layers(const StackMetadata& stack) {
-  return stack.recurrence.units > 0 ? stack.layers - layers_in(stack.recurrence.attending) : 0;
-}
+int64_t recurrent_layers(const StackMetadata& stack) { return layers_in(stack.recurrence.layers); }
 
 int64_t cached_layers(const StackMetadata& stack, int number) {
   if (number > 0) return layers_in(stack.layouts[static_cast<size_t>(number) - 1].layers);
-  int64_t layers = stack.layers - recurrent_layers(stack);
+  int64_t layers = stack.recurrence.units > 0 ? layers_in(stack.recurrence.attending) : stack.layers;
   for (const KeyReuse& reuse : stack.reuses) layers -= layers_in(reuse.layers);
   for (const HeadLayout& layout : stack.layouts) layers -= layers_in(layout.layers);
   return layers;

@@ -104,12 +104,16 @@ struct KeyReuse {
   bool operator==(const KeyReuse&) const = default;
 };
 
-/// The layers of a stack that keep a state of each sequence in place of keys and values. All are alike.
+/// The layers of a stack that keep a state of each sequence in place of keys and values. All are alike. Layers of the
+/// stack that neither do so nor attend keep nothing.
 struct Recurrence {
-  int64_t units = 0;                     ///< heads by which a layer is partitioned; 0: the stack has no such layers
+  int64_t units = 0;                     ///< heads by which a layer is partitioned; 0: all layers of the stack attend
   int64_t state = 0;                     ///< F32 numbers that a sequence keeps in a layer, per unit
   int64_t channels = 0;                  ///< columns of the layer's projections, per unit
-  std::vector<LayerRun> attending = {};  ///< the other layers of the stack, which have keys and values
+  int64_t shared_state = 0;              ///< likewise, for all units together: every rank has them
+  int64_t shared_channels = 0;           ///< likewise
+  std::vector<LayerRun> layers = {};     ///< that keep states
+  std::vector<LayerRun> attending = {};  ///< that have keys and values
   bool operator==(const Recurrence&) const = default;
 };
 

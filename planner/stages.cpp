@@ -255,10 +255,11 @@ std::vector<LayerRun> clipped(const std::vector<LayerRun>& runs, const Held& hel
   return here;
 }
 
-/// Leaves the attending layers of a recurrent stack that the stage holds.
+/// Leaves the layers of a recurrent stack that the stage holds.
 void clip_recurrence(StackMetadata& stack, const Held& held) {
   Recurrence& recurrence = stack.recurrence;
   recurrence.attending = clipped(recurrence.attending, held, stack.name);
+  recurrence.layers = clipped(recurrence.layers, held, stack.name);
   if (layers_in(recurrence.attending) == stack.layers) recurrence = {};
 }
 

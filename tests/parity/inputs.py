@@ -75,7 +75,8 @@ def kinds(case):
         "VisualBertForQuestionAnswering",
         "VisualBertForRegionToPhraseAlignment",
     )  # which read the masks
-    return ["right", "left"] + (["bare"] if bare else []) + (["given"] if given else [])
+    left = [] if cases_recurrent.reads_padding(case) else ["left"]
+    return ["right", *left] + (["bare"] if bare else []) + (["given"] if given else [])
 
 
 def _drawn(case, kind, shape):

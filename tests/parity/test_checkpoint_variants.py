@@ -186,6 +186,7 @@ def test_a_config_without_sizes_has_the_sizes_of_transformers(tmp_path, model_ty
         "nemotron": {"num_key_value_heads": 48},
         "hunyuan_v1_dense": {"head_dim": 128},
         "hunyuan_v1_moe": {"head_dim": 128},
+        "lfm2_moe": {"layer_types": ["full_attention"] * 32},
     }.get(model_type, {})
     # nor can a file be without these: there is no number of experts, or half of a head is an odd number, or the
     # default of positions is a section
@@ -253,6 +254,7 @@ def test_gamma_and_beta_are_weight_and_bias_of_norms(tmp_path, case):
 
 
 PREFIXES = (
+    "backbone.",
     "bert.",
     "albert.",
     "mpnet.",

@@ -58,6 +58,11 @@ SIZES = {
     "delta_net.key_dim",
     "delta_net.value_dim",
     "delta_net.taps",
+    "short_convolution.taps",
+    "state_space.heads",
+    "state_space.head_dim",
+    "state_space.state_size",
+    "state_space.taps",
     "latent.rank",
     "stacked.gate_up",  # other tensors of the same experts: test_experts.py
     "stacked.down",

@@ -275,6 +275,7 @@ FEED_FORWARD = (
     "mlp.activation_fn",
     "mlp.act_fn",
     "mlp.experts.act_fn",
+    "shared_mlp.activation",
     "block_sparse_moe.experts.act_fn",
     "mlp.gelu_impl",
     "layer.2.DenseReluDense.act",
@@ -339,10 +340,19 @@ def test_options_of_layers_are_those_of_transformers_modules(case):
         assert len(stack["layers"]) == len(modules)
         for ours, block in zip(stack["layers"], modules):
             attention = ours["attention"]
-            if "delta_net" in ours:
-                weight = ours["delta_net"]["norm"]["weight"]
-                assert weight.endswith(".linear_attn.norm.weight")
-                assert ours["delta_net"] == cases_recurrent.delta_net(block.linear_attn, weight)
+            if "recurrent" in ours:
+                norm = ours["recurrent"].get("norm", {}).get("weight", "")
+                assert (
+                    norm.endswith((".linear_attn.norm.weight", ".mamba.norm.weight", ".mixer.norm.weight")) or not norm
+                )
+                assert ours["recurrent"] == cases_recurrent.recurrent(block, norm)
+                continue
+            if case.model_type == "nemotron_h":  # whose layers are one block each
+                assert ours["attends"] == (block.block_type == "full_attention")
+                assert ours["has_mlp"] == (block.block_type in ("mlp", "moe"))
+                assert not ours["has_mlp"] or ours["activation"] == "relu2"
+                eps = block.norm.variance_epsilon
+                assert (ours["mlp_norm"] or attention["norm"]).items() >= {"kind": "rms", "eps": eps}.items()
                 continue
             if case.model_type in ("t5", "mt5"):
                 block = torch.nn.ModuleDict({"layer": block.layer})
@@ -371,8 +381,10 @@ def test_options_of_layers_are_those_of_transformers_modules(case):
                 )
             if scale is not None:
                 assert attention["scale"] == pytest.approx(scale), name
-            # gpt-oss's experts have theirs written out, and xIELU has parameters
-            written = {"gpt_oss": "quick_gelu", "apertus": "relu"}.get(case.model_type)
+            # gpt-oss and LFM2 have theirs written out, and xIELU has parameters
+            written = {"gpt_oss": "quick_gelu", "apertus": "relu", "lfm2": "silu", "lfm2_moe": "silu"}.get(
+                case.model_type
+            )
             act = OURS[written] if written else first_of(block, *FEED_FORWARD)
             # I-BERT's takes and gives a scale, and is a polynomial of integers with quant_mode
             given = act(x, torch.full((1,), 1e-3))[0] if case.model_type == "ibert" else act(x)

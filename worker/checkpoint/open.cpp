@@ -30,6 +30,27 @@ constexpr uintmax_t max_json_bytes = 256 << 20;
 
 [[noreturn]] void refuse(const std::string& message) { throw Error(Reason::ModelUnreadable, message); }
 
+/// Returns the text of JSON with the numbers that Python writes and JSON lacks as transformers has them now:
+/// {"__float__": "Infinity"}.
+std::string with_named_numbers(const std::string& text) {
+  std::string made;
+  bool quoted = false;
+  for (size_t i = 0; i < text.size();) {
+    std::string_view found;
+    for (const std::string_view number : {"Infinity", "-Infinity", "NaN"})
+      if (!quoted && std::string_view(text).substr(i).starts_with(number)) found = number;
+    if (!found.empty()) {
+      made += R"({"__float__": ")" + std::string(found) + "\"}";
+      i += found.size();
+      continue;
+    }
+    if (text[i] == '"') quoted = !quoted;
+    if (quoted && text[i] == '\\' && i + 1 < text.size()) made += text[i++];
+    made += text[i++];
+  }
+  return made;
+}
+
 /// Reads a JSON file that must be an object without duplicate keys.
 nlohmann::json read_json(const fs::path& path) {
   std::error_code error;
@@ -41,6 +62,7 @@ nlohmann::json read_json(const fs::path& path) {
   if (!file) refuse(path.string() + " cannot be read: " + std::strerror(errno));
   const std::string content = text.str();
   if (content.find('\0') != std::string::npos) refuse(path.string() + " has a zero byte, so it is not JSON");
+  const bool is_python = content.find("Infinity") != std::string::npos || content.find("NaN") != std::string::npos;
   std::vector<std::set<std::string>> keys;
   auto watch = [&](int depth, nlohmann::json::parse_event_t event, nlohmann::json& value) {
     if (depth > 64) refuse(path.string() + " is nested deeper than 64");
@@ -52,7 +74,7 @@ nlohmann::json read_json(const fs::path& path) {
     return true;
   };
   try {
-    nlohmann::json json = nlohmann::json::parse(content, watch);
+    nlohmann::json json = nlohmann::json::parse(is_python ? with_named_numbers(content) : content, watch);
     if (!json.is_object()) refuse(path.string() + " is not a JSON object");
     return json;
   } catch (const nlohmann::json::exception& problem) {

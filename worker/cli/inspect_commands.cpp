@@ -113,7 +113,7 @@ void families(bool json) {
     return;
   }
   for (const policy::Family& family : policy::families()) {
-    std::cout << std::left << std::setw(12) << family.name << to_string(family.kind) << "\n";
+    std::cout << std::left << std::setw(17) << family.name << to_string(family.kind) << "\n";
     for (const policy::FamilyClass& one : family.classes) {
       std::cout << "  " << std::left << std::setw(36) << one.name
                 << (one.refusal.empty() ? std::string(to_string(*one.task)) : "refused: " + one.refusal) << "\n";

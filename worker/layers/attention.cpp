@@ -67,7 +67,7 @@ KvCache::KvCache(const policy::Stack& stack, Range layers, const Loader& loader,
     places_.push_back(place->second);
     if (!fresh) continue;
     const policy::Layer& layer = stack.layers[static_cast<size_t>(number)];
-    if (layer.delta_net) {
+    if (layer.recurrent || !layer.attends) {
       keys_.emplace_back();
       values_.emplace_back();
       continue;

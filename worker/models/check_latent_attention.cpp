@@ -15,7 +15,7 @@ void check_latent_attention(const policy::Model& model, const policy::Stack& sta
   for (const policy::Layer& layer : stack.layers) {
     const policy::Attention& a = layer.attention;
     const std::optional<policy::LatentAttention>& first = stack.layers.front().attention.latent;
-    if (!a.latent || !first || layer.delta_net || a.latent->width() != first->width())
+    if (!a.latent || !first || layer.recurrent || a.latent->width() != first->width())
       refuse("in some layers, or latents of unlike widths");
     if (layer.cross || layer.bottleneck || layer.branch || layer.co_attention ||
         layer.order == policy::Order::Reversible)

@@ -66,10 +66,10 @@ Stack::Layer::Layer(const policy::Layer& layer, int64_t own, layers::ActivationT
       mlp_post_norm(optionally<layers::Norm>(layer.mlp.post_norm, loader)),
       input_bottleneck(optionally<layers::InputBottleneck>(layer.bottleneck, loader)),
       rotary(layer.attention.rotary ? std::optional(rotaries.add(*layer.attention.rotary)) : std::nullopt),
-      attention(layer.delta_net || layer.attention.latent
+      attention(layer.recurrent || layer.attention.latent || !layer.attends
                     ? std::nullopt
                     : std::optional<layers::Attention>(std::in_place, layer.attention, loader)),
-      delta_net(optionally<layers::DeltaNet>(layer.delta_net, loader)),
+      recurrent(layer.recurrent ? layers::make_recurrent(*layer.recurrent, loader) : nullptr),
       latent_attention(layer.attention.latent
                            ? std::optional<layers::LatentAttention>(std::in_place, layer.attention, loader)
                            : std::nullopt),
@@ -77,7 +77,7 @@ Stack::Layer::Layer(const policy::Layer& layer, int64_t own, layers::ActivationT
                                               optionally<layers::Norm>(layer.cross->norm, loader)})
                         : std::nullopt),
       stacked(feeds_of(layer.stacked, loader)),
-      mlp(layer.mlp, loader),
+      mlp(layer.has_mlp ? std::optional<layers::Mlp>(std::in_place, layer.mlp, loader) : std::nullopt),
       beside(optionally<Beside>(layer.beside, loader)),
       input(optionally<layers::LayerInput>(layer.input, loader)),
       factor(layer.factor ? loader.load(*layer.factor).to(at::kFloat).reshape({}) : at::Tensor()),
@@ -90,15 +90,14 @@ at::Tensor Stack::Layer::mixed(const at::Tensor& x, const at::Tensor& values, co
                                const ops::Rotation& rotation, layers::LayerCache cache,
                                comm::Communicator& comm) const {
   if (latent_attention) return (*latent_attention)(x, batch, rotation, cache.keys, comm);
-  if (!delta_net) return attention->self(x, values, batch, rotation, cache, comm);
-  if (batch.capture && batch.capture->attentions) batch.capture->attention.emplace_back();  // there are none
-  return (*delta_net)(x, batch, cache.state);
+  if (!recurrent) return attention->self(x, values, batch, rotation, cache, comm);
+  return (*recurrent)(x, batch, cache.state, comm);
 }
 
 /// Returns what the last feed-forward block makes of the normed state, and the block beside it of the state.
 at::Tensor Stack::Layer::fed_forward(const at::Tensor& normed_state, layers::Residual& state,
                                      comm::Communicator& comm) const {
-  const at::Tensor made = mlp(normed_state, comm, types.residual, state.sum());
+  const at::Tensor made = (*mlp)(normed_state, comm, types.residual, state.sum());
   if (!beside) return made;
   const at::Tensor read = beside->norm ? (*beside->norm)(state.sum(), types.product) : state.sum().to(types.product),
                    other = beside->mlp(read, comm, types.residual, state.sum());
@@ -111,9 +110,9 @@ void Stack::Layer::parallel(layers::Residual& state, const layers::Batch& batch,
   const at::Tensor y = state.normed(attention_norm, types.product),
                    z = mlp_norm ? state.normed(mlp_norm, types.product) : y;
   at::Tensor sum = out().partial(mixed(y, {}, batch, rotation, cache, comm));
-  sum.add_(mlp.partial(z));
+  sum.add_(mlp->partial(z));
   if (comm.size() > 1) comm.all_reduce(sum);
-  for (const at::Tensor& bias : {out().bias(), mlp.bias()}) {
+  for (const at::Tensor& bias : {out().bias(), mlp->bias()}) {
     if (bias.defined()) sum.add_(bias);
   }
   state.add(scaled(std::move(sum), residual_multiplier));
@@ -142,12 +141,15 @@ void Stack::Layer::operator()(layers::Residual& state, const layers::Batch& batc
     }
   };
   const at::Tensor& positions = batch.added_positions;
-  block(attention_norm, attention_post_norm, [&](const at::Tensor& y) {
+  const auto mix = [&](const at::Tensor& y) {
     const at::Tensor& read = input_bottleneck ? inside.attended : y;
     const at::Tensor heads = positions.defined() ? mixed(read + positions, read, batch, rotation, cache, comm)
                                                  : mixed(read, inside.values, batch, rotation, cache, comm);
     return out()(heads, comm, types.residual);
-  });
+  };
+  if (!attention && !latent_attention && batch.capture && batch.capture->attentions)
+    batch.capture->attention.emplace_back();  // there are none
+  if (attention || latent_attention || recurrent) block(attention_norm, attention_post_norm, mix);
   if (cross)
     block(cross->norm, none, [&](const at::Tensor& y) {
       const at::Tensor read = positions.defined() ? y + positions : y;
@@ -155,7 +157,7 @@ void Stack::Layer::operator()(layers::Residual& state, const layers::Batch& batc
     });
   for (const Feed& feed : stacked)
     block(feed.norm, none, [&](const at::Tensor& y) { return feed.mlp(y, comm, types.residual); });
-  block(mlp_norm, mlp_post_norm, [&](const at::Tensor& y) { return fed_forward(y, state, comm); });
+  if (mlp) block(mlp_norm, mlp_post_norm, [&](const at::Tensor& y) { return fed_forward(y, state, comm); });
   if (input) {
     const at::Tensor own = batch.layer_inputs.select(1, this->number);
     state.add((*input)(state.sum(), own, types.residual));

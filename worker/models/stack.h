@@ -3,6 +3,7 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -16,7 +17,7 @@
 #include "worker/layers/patterns/latent_attention.h"
 #include "worker/layers/per_layer_inputs.h"
 #include "worker/layers/quantized/quantized_layer.h"
-#include "worker/layers/recurrent/gated_delta_net.h"
+#include "worker/layers/recurrent/recurrent.h"
 #include "worker/layers/rotary.h"
 #include "worker/layers/rows/memory_rows.h"
 #include "worker/layers/rows/pooling.h"
@@ -82,11 +83,11 @@ class Stack {
     std::optional<layers::InputBottleneck> input_bottleneck;
     std::optional<size_t> rotary;  ///< index in the stack's table
     std::optional<layers::Attention> attention;
-    std::optional<layers::DeltaNet> delta_net;                ///< in place of attention
+    std::unique_ptr<const layers::Recurrent> recurrent;       ///< in place of attention
     std::optional<layers::LatentAttention> latent_attention;  ///< likewise
     std::optional<Cross> cross;
     std::vector<Feed> stacked;
-    layers::Mlp mlp;
+    std::optional<layers::Mlp> mlp;
     std::optional<Beside> beside;
     std::optional<layers::LayerInput> input;
     at::Tensor factor;  ///< of the states that leave the layer, one number in F32; undefined: none
@@ -97,7 +98,7 @@ class Stack {
     void operator()(layers::Residual& state, const layers::Batch&, const ops::Rotation&, layers::LayerCache,
                     const layers::Source*, comm::Communicator&) const;
     const layers::RowLinear& out() const {
-      return delta_net ? delta_net->out() : latent_attention ? latent_attention->out() : attention->out();
+      return recurrent ? recurrent->out() : latent_attention ? latent_attention->out() : attention->out();
     }
     at::Tensor mixed(const at::Tensor& x, const at::Tensor& values, const layers::Batch&, const ops::Rotation&,
                      layers::LayerCache, comm::Communicator&) const;

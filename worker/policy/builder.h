@@ -144,7 +144,7 @@ class Builder {
 
   // layer/
   Layer layer(const Context&, int64_t number, const std::string& path);
-  Attention absent_attention(const Context&, const Node& section, int64_t number, const std::string& path);
+  Attention absent_attention(const Context&, const Node* section, int64_t number, const std::string& path);
   std::optional<Attention> cross_attention(const Context&, int64_t number, const std::string& path);
   void gate_and_up(const Context&, const Node& section, const Scope&, const std::string& path, GatedMlp&);
   /// Builds the projections of a feed-forward block of `width` columns. Sets `has_gate`.
@@ -166,18 +166,26 @@ class Builder {
                                                   const std::string& path, const Attention&);
   std::optional<SpanConvolution> span_convolution(const Context&, const Node& section, const Scope&,
                                                   const std::string& path, const Attention&);
-  // layer/delta_net.cpp
-  /// One part of a fused tensor of a delta net: how many rows each key head has of it, and what it fills.
-  struct DeltaPart {
+  // layer/recurrent/
+  /// One part of a tensor whose rows are partitioned by units: how many rows each unit has of it, and what it fills.
+  struct UnitPart {
     const char* name;
     int64_t rows;
     Role role;
     Linear* linear;
+    bool shared = false;  ///< by all units: `rows` is of all, and every rank has them
   };
-  void delta_net_parts(const Context&, const Node& row, const Scope&, const std::string& path,
-                       const std::vector<DeltaPart>&, int64_t heads, bool by_head);
-  /// Returns nothing for a layer that attends.
-  std::optional<DeltaNet> delta_net(const Context&, int64_t number, const std::string& path);
+  const Node* recurrent_section(const Context&, int64_t number) const;
+  Recurrent recurrent(const Context&, const Node& section, int64_t number, const std::string& path);
+  static const Node& needed_row(const Node& section, const char* block, const char* key);
+  void unit_parts(const Context&, const Node& row, const Scope&, const std::string& path, const std::vector<UnitPart>&,
+                  std::vector<int64_t> inputs, int64_t units, bool by_unit);
+  void unit_vector(const Node& row, const Scope&, const std::string& path, int64_t units, int64_t count, Param& target);
+  Linear recurrent_out(const Context&, const Node& section, const Scope&, const std::string& path, int64_t columns,
+                       int64_t units);
+  DeltaNet delta_net(const Context&, const Node& section, const Scope&, const std::string& path);
+  ShortConvolution short_convolution(const Context&, const Node& section, const Scope&, const std::string& path);
+  StateSpace state_space(const Context&, const Node& section, const Scope&, const std::string& path);
   static std::optional<Chunks> chunks(const Node& section, const Scope&);
   static void pad_to_chunks(Stack&);
   std::vector<std::string> joins(const Context&) const;

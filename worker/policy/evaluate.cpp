@@ -187,15 +187,21 @@ class Evaluator {
         return a >= b;
     }
   }
+  json divided_down(double a, double b) {
+    if (b == 0) fail("a division by zero");
+    const double result = std::floor(a / b);
+    if (!(std::abs(result) < 9e18)) fail("a number is larger than 2^63");
+    return static_cast<int64_t>(result);
+  }
   json arithmetic(Op op, const json& a, const json& b) {
     if (a.is_null() || b.is_null()) throw_missing();
     if (!a.is_number() || !b.is_number())
       fail("arithmetic with " + shown(a) + " and " + shown(b) + ", expected numbers");
     const bool whole = a.is_number_integer() && b.is_number_integer();
     if (whole && (too_large(a) || too_large(b))) fail("a number is larger than 2^63");
-    if (op == Op::DivideDown || op == Op::Remainder ||
-        (whole && op != Op::Divide && !(op == Op::Power && b.get<int64_t>() < 0))) {
-      if (!whole) fail("// and % are for whole numbers, found " + shown(a) + " and " + shown(b));
+    if (op == Op::DivideDown && !whole) return divided_down(a.get<double>(), b.get<double>());
+    if (op == Op::Remainder || (whole && op != Op::Divide && !(op == Op::Power && b.get<int64_t>() < 0))) {
+      if (!whole) fail("% is for whole numbers, found " + shown(a) + " and " + shown(b));
       return integers(op, a.get<int64_t>(), b.get<int64_t>());
     }
     const double x = a.get<double>(), y = b.get<double>();
@@ -254,10 +260,13 @@ class Evaluator {
   }
   /// A list is split already; what is absent stays so.
   json split(const json& value, const std::string& separator) {
-    if (separator.empty()) fail("split() by an empty text");
     if (value.is_array() || value.is_null()) return value;
     const std::string text = this->text(value);
     json parts = json::array();
+    if (separator.empty()) {
+      for (const char character : text) parts.push_back(std::string(1, character));
+      return parts;
+    }
     size_t from = 0;
     for (size_t to; (to = text.find(separator, from)) != std::string::npos; from = to + separator.size())
       parts.push_back(text.substr(from, to - from));

@@ -169,15 +169,24 @@ void set_layouts(const Stack& stack, StackMetadata& metadata) {
 
 Recurrence recurrence(const Stack& stack) {
   Recurrence made;
-  std::set<int> attending;
+  std::set<int> keeping, attending;
   for (size_t number = 0; number < stack.layers.size(); ++number) {
-    const std::optional<DeltaNet>& net = stack.layers[number].delta_net;
-    if (net)
-      made = {net->key_heads, net->state_elements(), net->channels() + net->values_per_key() * net->value_dim, {}};
-    else
-      attending.insert(static_cast<int>(number));
+    const std::optional<Recurrent>& block = stack.layers[number].recurrent;
+    if (!block) {
+      if (stack.layers[number].attends) attending.insert(static_cast<int>(number));
+      continue;
+    }
+    keeping.insert(static_cast<int>(number));
+    const StateShape state = block->state();
+    made = {.units = state.units,
+            .state = state.elements(),
+            .channels = state.projected,
+            .shared_state = state.shared_elements(),
+            .shared_channels = state.shared_channels};
   }
-  if (made.units > 0) made.attending = runs_of(attending);
+  if (made.units == 0) return made;
+  made.layers = runs_of(keeping);
+  made.attending = runs_of(attending);
   return made;
 }
 

@@ -81,6 +81,8 @@ ShardingRule sharding_rule(Role role) {
     case Role::RouterBias:
     case Role::ClassWeight:
     case Role::ClassBias:
+    case Role::RecurrentShared:  // what all heads write and read with
+    case Role::RecurrentSharedVector:
     case Role::Scalar:
       return {Sharding::Replicated, Axis::None, -1};
   }
@@ -100,6 +102,7 @@ bool is_matrix(Role role) {
     case Role::DownWeight:
     case Role::BottleneckWeight:
     case Role::RecurrentWeight:
+    case Role::RecurrentShared:
     case Role::RecurrentOut:
     case Role::LogitsWeight:
       return true;
@@ -200,6 +203,10 @@ std::string_view name_of(Role role) {
       return "recurrent gate weight";
     case Role::RecurrentVector:
       return "recurrent vector";
+    case Role::RecurrentShared:
+      return "recurrent shared weight";
+    case Role::RecurrentSharedVector:
+      return "recurrent shared vector";
     case Role::RecurrentOut:
       return "recurrent out weight";
     case Role::RouterWeight:

@@ -59,15 +59,26 @@ at::Tensor DenseMlp::inner(const at::Tensor& x) const {
   return xielu_ ? (*xielu_)(y) : activate(activation_, y);
 }
 
+namespace {
+
+std::vector<const policy::Linear*> gate_and_up(const policy::GatedMlp& mlp) {
+  if (!mlp.has_gate) return {&mlp.up};
+  return {&mlp.gate, &mlp.up};
+}
+
+}  // namespace
+
 GatedMlp::GatedMlp(const policy::GatedMlp& mlp, Loader& loader)
     : activation_(mlp.activation),
+      has_gate_(mlp.has_gate),
       limit_(mlp.limit),
       up_offset_(mlp.up_offset),
-      gate_and_up_({&mlp.gate, &mlp.up}, loader),
+      gate_and_up_(gate_and_up(mlp), loader),
       down_(mlp.down, loader) {}
 
 at::Tensor GatedMlp::inner(const at::Tensor& x) const {
   const at::Tensor in = gate_and_up_(x);
+  if (!has_gate_) return activate(activation_, in);
   if (activation_ == policy::Activation::Silu && limit_ == 0 && up_offset_ == 0) return ops::silu_and_mul(in);
   const int64_t width = in.size(1) / 2;
   at::Tensor gate = in.narrow(1, 0, width), up = in.narrow(1, width, width);

@@ -42,17 +42,18 @@ class DenseMlp {
   RowLinear down_;
 };
 
-/// down(act(gate(x)) * (up(x) + up_offset)); gate and up are one product.
+/// down(act(gate(x)) * (up(x) + up_offset)); gate and up are one product. Without a gate down(act(up(x))).
 class GatedMlp {
  public:
   GatedMlp(const policy::GatedMlp&, Loader&);
-  /// Returns act(gate(x)) * (up(x) + up_offset) [tokens, local columns].
+  /// Returns what `down` reads [tokens, local columns].
   at::Tensor inner(const at::Tensor& x) const;
   const RowLinear& down() const { return down_; }
   bool is_gathered() const { return gate_and_up_.is_gathered(); }
 
  private:
   policy::Activation activation_;
+  bool has_gate_;
   double limit_, up_offset_;
   ColumnLinear gate_and_up_;
   RowLinear down_;

@@ -12,7 +12,7 @@ namespace {
 template <typename Use>
 void for_tensors(std::vector<LayerState>& layers, const Use& use) {
   for (LayerState& layer : layers)
-    for (at::Tensor* tensor : {&layer.inputs, &layer.heads})
+    for (at::Tensor* tensor : {&layer.inputs, &layer.matrices})
       if (tensor->defined()) use(*tensor);
 }
 
@@ -22,11 +22,12 @@ RecurrentStates::RecurrentStates(const policy::Stack& stack, Range layers, const
   const auto options = at::TensorOptions(at::kFloat).device(loader.device());
   for (int64_t number = layers.begin; number < layers.end; ++number) {
     LayerState& made = layers_.emplace_back();
-    const auto& net = stack.layers[static_cast<size_t>(number)].delta_net;
-    if (!net) continue;
-    const int64_t units = loader.range(net->key.weight).size();
-    made.inputs = at::zeros({0, net->taps - 1, units * net->channels()}, options);
-    made.heads = at::zeros({0, units * net->values_per_key(), net->key_dim, net->value_dim}, options);
+    const auto& block = stack.layers[static_cast<size_t>(number)].recurrent;
+    if (!block) continue;
+    const policy::StateShape shape = block->state();
+    const int64_t units = loader.range(block->sharded()).size();
+    made.inputs = at::zeros({0, shape.inputs, units * shape.channels + shape.shared_channels}, options);
+    if (shape.matrices > 0) made.matrices = at::zeros({0, units * shape.matrices, shape.rows, shape.columns}, options);
   }
   reserve(slots);
 }
@@ -51,7 +52,7 @@ void RecurrentStates::copy(std::span<const int32_t> pairs) {
 int64_t RecurrentStates::bytes() const {
   int64_t bytes = 0;
   for (const LayerState& layer : layers_)
-    for (const at::Tensor& tensor : {layer.inputs, layer.heads})
+    for (const at::Tensor& tensor : {layer.inputs, layer.matrices})
       if (tensor.defined()) bytes += static_cast<int64_t>(tensor.nbytes());
   return bytes;
 }

@@ -14,8 +14,8 @@ namespace pm::layers {
 
 /// The states of one layer, F32. A sequence has the row of its slot.
 struct LayerState {
-  at::Tensor inputs;  ///< [slots, taps - 1, channels]: the last inputs of the convolution, the oldest first
-  at::Tensor heads;   ///< [slots, heads, key_dim, value_dim]
+  at::Tensor inputs;    ///< [slots, taps - 1, channels]: the last inputs of the convolution, the oldest first
+  at::Tensor matrices;  ///< [slots, matrices, rows, columns]; undefined: there are none
 };
 
 /// The states of a stack's layers on this rank.

@@ -5,14 +5,11 @@
 
 #include <ATen/ATen.h>
 
-#include <limits>
+#include "worker/ops/recurrent/chunk_decays.h"
 
 namespace pm::ops {
 
 namespace {
-
-constexpr int64_t chunk = 64;       // tokens
-constexpr int64_t few_tokens = 16;  // that are faster one after another than by a chunk with padding
 
 /// One chunk, of which everything has the dimensions [heads, tokens, width].
 struct Chunk {
@@ -20,23 +17,18 @@ struct Chunk {
   at::Tensor decays;  ///< [heads, tokens]
 };
 
-/// Returns the chunk's results and advances the state. With D_ij = exp of the decays behind token j up to token i, the
-/// writes U solve (1 + tril(rate k k^T D, -1)) U = rate (v - exp(decays so far) k^T S).
+/// Returns the chunk's results and advances the state. With the decays D between tokens, the writes U solve (1 +
+/// tril(rate k k^T D, -1)) U = rate (v - exp(decays so far) k^T S).
 at::Tensor run_chunk(const Chunk& c, at::Tensor& state) {
-  const at::Tensor so_far = c.decays.cumsum(1), shrunk = so_far.exp().unsqueeze(2);
-  const at::Tensor later = at::ones({c.decays.size(1), c.decays.size(1)}, c.decays.options().dtype(at::kBool)).triu(1);
-  const at::Tensor between =
-      (so_far.unsqueeze(2) - so_far.unsqueeze(1)).masked_fill_(later, -std::numeric_limits<double>::infinity()).exp_();
+  const ChunkDecays decays(c.decays);
   const at::Tensor transposed = c.keys.transpose(1, 2);
-  const at::Tensor system = at::bmm(c.keys * c.rates, transposed).mul_(between);
-  const at::Tensor unknown = (c.values - at::bmm(c.keys * shrunk, state)).mul_(c.rates);
+  const at::Tensor system = at::bmm(c.keys * c.rates, transposed).mul_(decays.between);
+  const at::Tensor unknown = (c.values - at::bmm(c.keys * decays.shrunk, state)).mul_(c.rates);
   const at::Tensor writes =
       at::linalg_solve_triangular(system, unknown, /*upper=*/false, /*left=*/true, /*unitriangular=*/true);
-  const at::Tensor seen = at::bmm(c.queries, transposed).mul_(between);
-  at::Tensor result = at::bmm(c.queries * shrunk, state).add_(at::bmm(seen, writes));
-  const at::Tensor whole = so_far.narrow(1, so_far.size(1) - 1, 1);
-  const at::Tensor left = (whole - so_far).exp_().unsqueeze(2);
-  state = (state * whole.exp().unsqueeze(2)).add_(at::bmm((c.keys * left).transpose(1, 2), writes));
+  const at::Tensor seen = at::bmm(c.queries, transposed).mul_(decays.between);
+  at::Tensor result = at::bmm(c.queries * decays.shrunk, state).add_(at::bmm(seen, writes));
+  state = (state * decays.whole).add_(at::bmm((c.keys * decays.left).transpose(1, 2), writes));
   return result;
 }
 
@@ -53,7 +45,7 @@ at::Tensor delta_rule_step(const DeltaRule& r, at::Tensor& states) {
 at::Tensor delta_rule(const DeltaRule& r, at::Tensor& state) {
   const int64_t tokens = r.keys.size(0);
   std::vector<at::Tensor> results;
-  if (tokens < few_tokens) {
+  if (tokens < few_state_tokens) {
     at::Tensor states = state.unsqueeze(0);
     for (int64_t i = 0; i < tokens; ++i) {
       const auto one = [&](const at::Tensor& x) { return x.narrow(0, i, 1); };
@@ -63,8 +55,8 @@ at::Tensor delta_rule(const DeltaRule& r, at::Tensor& state) {
     state = states.squeeze(0);
     return at::cat(results);
   }
-  for (int64_t first = 0; first < tokens; first += chunk) {
-    const int64_t count = std::min(chunk, tokens - first);
+  for (int64_t first = 0; first < tokens; first += state_chunk) {
+    const int64_t count = std::min(state_chunk, tokens - first);
     const auto part = [&](const at::Tensor& x) { return x.narrow(0, first, count).transpose(0, 1).contiguous(); };
     const Chunk own{.queries = part(r.queries),
                     .keys = part(r.keys),

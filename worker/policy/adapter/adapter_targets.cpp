@@ -39,19 +39,29 @@ class Collector {
     if (const auto* gated = std::get_if<GatedMlp>(&mlp.kind)) add(*gated);
     if (const auto* experts = std::get_if<Experts>(&mlp.kind); experts && experts->shared) add(*experts->shared);
   }
-  void add(const GatedMlp& mlp) { add(mlp.gate), add(mlp.up), add(mlp.down); }
+  void add(const GatedMlp& mlp) {
+    if (mlp.has_gate) add(mlp.gate);
+    add(mlp.up), add(mlp.down);
+  }
   void add(const DeltaNet& net) {
     for (const Linear* linear : {&net.query, &net.key, &net.value, &net.output_gate, &net.beta, &net.step, &net.out})
       add(*linear);
   }
+  void add(const ShortConvolution& block) {
+    for (const Linear* linear : {&block.before, &block.behind, &block.input, &block.out}) add(*linear);
+  }
+  void add(const StateSpace& block) {
+    for (const Linear* linear : {&block.output_gate, &block.value, &block.write, &block.read, &block.step, &block.out})
+      add(*linear);
+  }
   void add(const Layer& layer) {
-    if (layer.delta_net)
-      add(*layer.delta_net);
-    else
+    if (layer.recurrent)
+      std::visit([&](const auto& block) { add(block); }, layer.recurrent->kind);
+    else if (layer.attends)
       add(layer.attention);
     if (layer.cross) add(*layer.cross);
     for (const Mlp& mlp : layer.stacked) add(mlp);
-    add(layer.mlp);
+    if (layer.has_mlp) add(layer.mlp);
     if (layer.beside) add(layer.beside->mlp);
   }
 

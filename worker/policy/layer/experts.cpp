@@ -37,7 +37,7 @@ GatedMlp Builder::gated_block(const Context& context, const Node& section, const
   bool has_gate = false;
   GatedMlp block =
       feed_forward(context, section, scope, path, activation, evaluate_int(*width, scope.variables), has_gate);
-  if (!has_gate && !binder_.is_dry_run()) refuse_policy(section, "needs \"gate\" (or \"gate_up\")");
+  block.has_gate = has_gate;
   return block;
 }
 

@@ -30,16 +30,17 @@ std::optional<Attention> Builder::cross_attention(const Context& context, int64_
   return std::nullopt;
 }
 
-/// Returns what the layer of a delta net has in place of an attention: the norms around the block, and the sizes of the
-/// attentions of other layers.
-Attention Builder::absent_attention(const Context& context, const Node& section, int64_t number,
+/// Returns what a layer that does not attend has in place of an attention: the sizes of the attentions of other layers,
+/// and the norms around its recurrent block, whose section this is; nullptr: it has none.
+Attention Builder::absent_attention(const Context& context, const Node* section, int64_t number,
                                     const std::string& path) {
   const Node& attn = *context.section->get("attn");
   Attention absent;
   head_sizes(context, attn, block_scope(context, attn, number), absent);
-  const Scope scope = block_scope(context, section, number);
-  absent.norm = norm(context, &section, scope, path + ".norm", context.sizes.hidden);
-  absent.post_norm = norm(context, &section, scope, path + ".post_norm", context.sizes.hidden, "post_norm");
+  if (!section) return absent;
+  const Scope scope = block_scope(context, *section, number);
+  absent.norm = norm(context, section, scope, path + ".norm", context.sizes.hidden);
+  absent.post_norm = norm(context, section, scope, path + ".post_norm", context.sizes.hidden, "post_norm");
   return absent;
 }
 
@@ -60,18 +61,26 @@ Layer Builder::layer(const Context& context, int64_t number, const std::string& 
   if (!attn || !ffn) refuse_policy(section, "a stack needs \"attn\" and \"mlp\"");
   layer.bottleneck = bottleneck(context, number, path + ".bottleneck");
   const Context inner = layer.bottleneck ? inside(context, *layer.bottleneck) : context;
-  layer.delta_net = delta_net(inner, number, path + ".delta_net");
-  if (layer.delta_net)
-    layer.attention = absent_attention(inner, *section.get("delta_net"), number, path + ".attn");
-  else
+  if (const Node* recurrence = recurrent_section(inner, number)) {
+    layer.recurrent = recurrent(inner, *recurrence, number, path);
+    layer.attention = absent_attention(inner, recurrence, number, path + ".attn");
+  } else if (!binder_.binding(attn, scope.variables)) {
+    layer.attends = false;
+    layer.attention = absent_attention(inner, nullptr, number, path + ".attn");
+  } else {
     layer.attention = attention(inner, *attn, block_scope(inner, *attn, number), path + ".attn", false);
+  }
   layer.attention.values_apart = layer.bottleneck && layer.bottleneck->attention;
   if (const Node* normed = option("residual_normed")) layer.residual_normed = evaluate_bool(*normed, scope.variables);
   if (const Node* factor = option("residual_multiplier"))
     layer.residual_multiplier = evaluate_number(*factor, scope.variables);
   layer.cross = cross_attention(context, number, path);
   layer.stacked = stacked_mlp(inner, number, path);
-  layer.mlp = mlp(inner, *ffn, block_scope(inner, *ffn, number), path + ".mlp");
+  layer.has_mlp = binder_.binding(ffn, scope.variables).has_value();
+  if (layer.has_mlp) layer.mlp = mlp(inner, *ffn, block_scope(inner, *ffn, number), path + ".mlp");
+  if (!layer.attends && !layer.has_mlp)
+    refuse_policy(section,
+                  "layer " + std::to_string(number) + " has neither attention nor an MLP with this config.json");
   layer.beside = beside_mlp(inner, number, path + ".beside");
   Scope own = scope;
   if (const Node* at = option("at")) binder_.enter(*at, own);

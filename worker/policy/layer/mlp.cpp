@@ -65,6 +65,8 @@ GatedMlp Builder::feed_forward(const Context& context, const Node& section, cons
 
 void Builder::set_limits(const Node& section, const Scope& scope, GatedMlp& block) {
   if (const Node* limit = section.get("limit")) block.limit = evaluate_number(*limit, scope.variables);
+  if (!block.has_gate && (section.get("limit") || section.get("up_offset")))
+    refuse_policy(section, "\"limit\" and \"up_offset\" are of a block with a gate");
   if (block.limit < 0)
     throw Error(Reason::ModelUnreadable, section.where() + ": config.json gives \"limit\" the value " +
                                              std::to_string(block.limit) + ", expected 0 (none) or more");
@@ -109,9 +111,8 @@ Mlp Builder::mlp(const Context& context, const Node& section, const Scope& scope
                                 width ? evaluate_int(*width, scope.variables) : context.sizes.ffn, has_gate);
   mlp.quantized = quantized_mlp(section, scope, path + ".quantized");
   if (has_gate && own) refuse_policy(section, "\"xielu\" is of a block without a gate");
-  if (!has_gate && (section.get("limit") || section.get("up_offset")))
-    refuse_policy(section, "\"limit\" and \"up_offset\" are of a block with a gate");
-  if (has_gate) set_limits(section, scope, block);
+  block.has_gate = has_gate;
+  set_limits(section, scope, block);
   if (has_gate)
     mlp.kind = std::move(block);
   else

@@ -70,6 +70,8 @@ std::vector<std::pair<std::string, std::vector<std::string>>> grammar_keys() {
           {"attn", own_keys(attn)},
           {"reuses", own_keys(under(attn, "reuses"))},
           {"delta_net", own_keys(under(stack, "delta_net"))},
+          {"short_convolution", own_keys(under(stack, "short_convolution"))},
+          {"state_space", own_keys(under(stack, "state_space"))},
           {"cross", own_keys(under(stack, "cross"), attn)},
           {"latent", own_keys(under(attn, "latent"))},
           {"sliding_window", own_keys(under(attn, "sliding_window"))},

@@ -13,9 +13,41 @@ inline Rule delta_net() {
                   {"taps", expression},      {"qkvz", linear()},
                   {"ba", linear()},          {"qkv", linear()},
                   {"z", linear()},           {"b", linear()},
-                  {"a", linear()},           {"convolution", row()},
+                  {"a", linear()},           {"convolution", linear()},
                   {"decay", row()},          {"step_bias", row()},
                   {"out_norm", norm_row()},  {"out", linear()}});
+}
+
+inline Rule short_convolution() {
+  return section({{"when", expression},
+                  {"at", names},
+                  {"norm", norm_row()},
+                  {"post_norm", norm_row()},
+                  {"taps", expression},
+                  {"in", linear()},
+                  {"convolution", linear()},
+                  {"out", linear()}});
+}
+
+inline Rule state_space() {
+  return section({{"when", expression},
+                  {"at", names},
+                  {"norm", norm_row()},
+                  {"post_norm", norm_row()},
+                  {"heads", expression},
+                  {"head_dim", expression},
+                  {"groups", expression},
+                  {"state_size", expression},
+                  {"taps", expression},
+                  {"least_step", expression},
+                  {"most_step", expression},
+                  {"in", linear()},
+                  {"convolution", linear()},
+                  {"decay", row()},
+                  {"step_bias", row()},
+                  {"skip", row()},
+                  {"out_norm", norm_row()},
+                  {"out", linear()}});
 }
 
 inline Rule latent_attention() {

@@ -31,8 +31,9 @@ struct DenseMlp {
   void collect(ParamCollector&) const;
 };
 
-/// down(act(gate(x)) * (up(x) + up_offset)).
+/// down(act(gate(x)) * (up(x) + up_offset)); of experts without a gate down(act(up(x))).
 struct GatedMlp {
+  bool has_gate = true;
   Activation activation = Activation::Silu;
   double limit = 0;  ///< 0: none; else gate(x) is at most so much, and up(x) lies between it and its negative
   double up_offset = 0;

@@ -20,7 +20,7 @@ std::vector<PlacedParam> placed_params(const Model& model) {
     for (const Layer& layer : stack.layers) {
       append(place++, [&](ParamCollector& collector) {
         layer.attention.collect(collector);
-        if (layer.delta_net) layer.delta_net->collect(collector);
+        if (layer.recurrent) layer.recurrent->collect(collector);
         if (layer.cross) layer.cross->collect(collector);
         if (layer.bottleneck) layer.bottleneck->collect(collector);
         for (const Mlp& mlp : layer.stacked) mlp.collect(collector);

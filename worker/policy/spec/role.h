@@ -52,6 +52,8 @@ enum class Role : uint8_t {
   RecurrentWeight,
   RecurrentGate,
   RecurrentVector,
+  RecurrentShared,
+  RecurrentSharedVector,
   RecurrentOut,
   RouterWeight,
   RouterBias,

@@ -38,7 +38,7 @@ int64_t short_rope_tokens(const Stack& stack) {
 
 bool is_recurrent(const Stack& stack) {
   return std::any_of(stack.layers.begin(), stack.layers.end(),
-                     [](const Layer& layer) { return layer.delta_net.has_value(); });
+                     [](const Layer& layer) { return layer.recurrent.has_value(); });
 }
 
 bool has_latent_attention(const Stack& stack) {

@@ -16,7 +16,7 @@
 #include "worker/policy/spec/mlp.h"
 #include "worker/policy/spec/param.h"
 #include "worker/policy/spec/pooling.h"
-#include "worker/policy/spec/recurrent/delta_net.h"
+#include "worker/policy/spec/recurrent/recurrent.h"
 
 namespace pm::policy {
 
@@ -43,11 +43,13 @@ struct LayerInput {
 struct Layer {
   Order order = Order::Pre;
   bool residual_normed =
-      false;  ///< Pre only: the residual is norm(x), not x (BLOOM's apply_residual_connection_post_layernorm)
+      false;            ///< Pre only: the residual is norm(x), not x (BLOOM's apply_residual_connection_post_layernorm)
+  bool attends = true;  ///< false: the layer has nothing in place of attention either; its MLP is all (Nemotron-H)
+  bool has_mlp = true;  ///< false: attention, or what stands in its place, is all
   double residual_multiplier = 1;  ///< of what a block adds to the residual (Granite)
   Attention attention;
   /// In place of attention, of which there are the norms and the stack's sizes then, and no projections.
-  std::optional<DeltaNet> delta_net;
+  std::optional<Recurrent> recurrent;
   std::optional<Attention> cross;
   std::optional<Bottleneck> bottleneck;  ///< around all blocks
   std::vector<Mlp> stacked;              ///< between attention and `mlp`, each with its residual and norm

@@ -40,6 +40,18 @@ TEST(Open, ASingleFileIsRead) {
   EXPECT_EQ(checkpoint.find("b"), nullptr);
 }
 
+TEST(Open, NumbersThatPythonWritesAndJsonLacksAreReadByTheirNames) {
+  Folder folder;
+  folder.write("config.json",
+               R"({"limit": [0.0, Infinity, -Infinity, NaN], "text": "a \"NaN\" of \\", "Infinity": [Infinity]})");
+  folder.write_tensors("model.safetensors", one, "hi");
+  const nlohmann::json config = Checkpoint::open(folder.path).config();
+  const auto number = [](const char* name) { return nlohmann::json{{"__float__", name}}; };
+  EXPECT_EQ(config["limit"], nlohmann::json({0.0, number("Infinity"), number("-Infinity"), number("NaN")}));
+  EXPECT_EQ(config["text"], "a \"NaN\" of \\");
+  EXPECT_EQ(config["Infinity"], nlohmann::json::array({number("Infinity")}));
+}
+
 TEST(Open, WeightsThatAreNotInTheFolderAreReadWhereTheyAre) {
   Folder folder, far;
   folder.write("config.json", "{}");

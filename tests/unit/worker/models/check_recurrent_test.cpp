@@ -22,7 +22,7 @@ policy::Stack& recurrent(policy::Model& model) {
   policy::Stack& stack = model.stacks[0];
   stack.layers.push_back(stack.layers[0]);
   for (policy::Layer& layer : stack.layers) layer.attention.mask = policy::Mask::Causal;
-  stack.layers[0].delta_net = policy::DeltaNet{.key_heads = 2, .value_heads = 4, .key_dim = 8, .value_dim = 8};
+  stack.layers[0].recurrent.emplace(policy::DeltaNet{.key_heads = 2, .value_heads = 4, .key_dim = 8, .value_dim = 8});
   return stack;
 }
 
@@ -45,7 +45,7 @@ INSTANTIATE_TEST_SUITE_P(OfEachKind, Recurrent,
                              {"OtherSizes",
                               [](auto& stack) {
                                 stack.layers.push_back(stack.layers[0]);
-                                stack.layers.back().delta_net->taps = 3;
+                                std::get<policy::DeltaNet>(stack.layers.back().recurrent->kind).taps = 3;
                               },
                               "has recurrent layers of different sizes in one stack"},
                              {"CrossAttention", [](auto& stack) { stack.layers[1].cross.emplace(); }, blocks},
@@ -54,6 +54,25 @@ INSTANTIATE_TEST_SUITE_P(OfEachKind, Recurrent,
                                 for (auto& layer : stack.layers) layer.order = policy::Order::Reversible;
                               },
                               blocks},
+                             {"OneBlockThatIsNotPreNorm",
+                              [](auto& stack) {
+                                stack.layers[1].has_mlp = false;
+                                stack.layers[1].order = policy::Order::Post;
+                              },
+                              "has layers of one block that are not plainly pre-norm"},
+                             {"OneBlockWithoutStates",
+                              [](auto& stack) {
+                                stack.layers[0].recurrent.reset();
+                                stack.layers[0].attends = false;
+                              },
+                              "has layers of one block in a stack without recurrent layers"},
+                             {"OtherKinds",
+                              [](auto& stack) {
+                                stack.layers.push_back(stack.layers[0]);
+                                stack.layers.back().recurrent.emplace(
+                                    policy::ShortConvolution{.units = 2, .width = 8, .taps = 4});
+                              },
+                              "has recurrent layers of different sizes in one stack"},
                              {"Features", [](auto& stack) { stack.input.features.emplace(); }, rows}}),
                          [](const auto& info) { return std::string(info.param.name); });
 
@@ -62,7 +81,7 @@ TEST(Check, ADecoderNeedsALayerThatAttends) {
   decoder.task = policy::Task::Generate;
   policy::Stack& stack = recurrent(decoder);
   ASSERT_EQ(refusal(decoder), "runs");
-  stack.layers[1].delta_net = stack.layers[0].delta_net;
+  stack.layers[1].recurrent = stack.layers[0].recurrent;
   EXPECT_NE(refusal(decoder).find("generates with recurrent layers alone"), std::string::npos) << refusal(decoder);
 }
 

@@ -3,6 +3,7 @@
 // [POLICY]. resolve_dump --grammar prints the keys of policies, --families the built-in ones: for the tests of
 // documentation.
 #include <algorithm>
+#include <cmath>
 #include <iostream>
 
 #include "planner/partition.h"
@@ -75,6 +76,27 @@ std::pair<policy::Activation, bool> activation_of(const policy::Mlp& mlp) {
   return {routed ? routed->experts.front().activation : std::get<policy::GatedMlp>(mlp.kind).activation, true};
 }
 
+json block_of(const policy::DeltaNet& net) {
+  return {{"kind", "delta_net"},      {"key_heads", net.key_heads}, {"value_heads", net.value_heads},
+          {"key_dim", net.key_dim},   {"value_dim", net.value_dim}, {"taps", net.taps},
+          {"norm", norm_of(net.norm)}};
+}
+
+json block_of(const policy::ShortConvolution& block) {
+  return {{"kind", "short_convolution"}, {"taps", block.taps}, {"channels", block.units * block.width}};
+}
+
+json block_of(const policy::StateSpace& block) {
+  return {{"kind", "state_space"},
+          {"heads", block.heads},
+          {"head_dim", block.head_dim},
+          {"groups", block.groups},
+          {"state_size", block.state_size},
+          {"taps", block.taps},
+          {"steps", {block.least_step, std::isinf(block.most_step) ? json() : json(block.most_step)}},
+          {"norm", norm_of(block.norm)}};
+}
+
 json layers_of(const policy::Stack& stack) {
   const char* orders[] = {"pre", "post", "parallel", "reversible"};
   json all = json::array();
@@ -87,10 +109,10 @@ json layers_of(const policy::Stack& stack) {
              {"mlp_norm", norm_of(layer.mlp.norm)},
              {"mlp_post_norm", norm_of(layer.mlp.post_norm)},
              {"residual_normed", layer.residual_normed}};
-    if (const auto& net = layer.delta_net)
-      one["delta_net"] = {{"key_heads", net->key_heads}, {"value_heads", net->value_heads},
-                          {"key_dim", net->key_dim},     {"value_dim", net->value_dim},
-                          {"taps", net->taps},           {"norm", norm_of(net->norm)}};
+    one["attends"] = layer.attends;
+    one["has_mlp"] = layer.has_mlp;
+    if (layer.recurrent)
+      one["recurrent"] = std::visit([](const auto& kind) { return block_of(kind); }, layer.recurrent->kind);
     if (layer.cross) one["cross"] = attention_of(*layer.cross);
     json more = json::array();  // norms
     for (const policy::Mlp& mlp : layer.stacked) more.push_back(norm_of(mlp.norm));

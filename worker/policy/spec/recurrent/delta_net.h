@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "worker/policy/spec/param.h"
+#include "worker/policy/spec/recurrent/state_shape.h"
 
 namespace pm::policy {
 
@@ -28,14 +29,16 @@ struct DeltaNet {
   int64_t values_per_key() const { return value_heads / key_heads; }
   /// Returns the channels that go through the convolution, of one key head.
   int64_t channels() const { return 2 * key_dim + values_per_key() * value_dim; }
-  /// Returns the numbers that a sequence keeps for one key head: the states of its value heads, and the last taps - 1
-  /// inputs of the convolution.
-  int64_t state_elements() const { return values_per_key() * key_dim * value_dim + channels() * (taps - 1); }
-  /// Returns whether the sizes of both are the same.
-  bool is_like(const DeltaNet& other) const {
-    return key_heads == other.key_heads && value_heads == other.value_heads && key_dim == other.key_dim &&
-           value_dim == other.value_dim && taps == other.taps;
+  StateShape state() const {
+    return {.units = key_heads,
+            .inputs = taps - 1,
+            .channels = channels(),
+            .matrices = values_per_key(),
+            .rows = key_dim,
+            .columns = value_dim,
+            .projected = channels() + values_per_key() * value_dim};
   }
+  const Param& sharded() const { return key.weight; }  ///< its units are those of the block
   void collect(ParamCollector&) const;
 };
 
