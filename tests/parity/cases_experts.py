@@ -7,6 +7,16 @@ TWO = (2,)  # ranks
 _ROPE = {"rope_type": "default", "rope_theta": 1000.0}
 _HEADS = ("ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering")
 COLUMNS = 16  # of an expert: three ranks have unlike shares, and transformers multiplies rows of 16 bytes
+# of Granite's decoders with experts
+GRANITE = {
+    "num_local_experts": 6,
+    "num_experts_per_tok": 2,
+    "intermediate_size": COLUMNS,
+    "embedding_multiplier": 3.0,
+    "attention_multiplier": 0.2,
+    "residual_multiplier": 0.7,
+    "logits_scaling": 2.0,
+}
 
 # as in cases.py; or answers would be nearly tied
 SEEDS = {}
@@ -115,16 +125,7 @@ _FAMILIES = {
         "GraniteMoe",
         "GraniteMoeConfig",
         0,
-        {
-            "num_local_experts": 6,
-            "num_experts_per_tok": 2,
-            "intermediate_size": COLUMNS,
-            "embedding_multiplier": 3.0,
-            "attention_multiplier": 0.2,
-            "residual_multiplier": 0.7,
-            "logits_scaling": 2.0,
-            "attention_bias": True,
-        },
+        {**GRANITE, "attention_bias": True},
     ),
     "granitemoeshared": (
         "GraniteMoeShared",

@@ -2,7 +2,7 @@
 """Further rows of cases.py: decoders of which some layers keep a state of each sequence in place of keys and values."""
 
 from cases_decoders import SMALL_DECODER
-from cases_experts import COLUMNS
+from cases_experts import COLUMNS, GRANITE
 from cases_multimodal import PLACES, QWEN_TOWER
 
 TWO = (2,)  # ranks
@@ -24,20 +24,14 @@ _NETS = {
     "linear_conv_kernel_dim": 4,
 }
 _SPACES = {
+    **GRANITE,
     "layer_types": ["linear_attention", "full_attention", "linear_attention"],
     "mamba_n_heads": 9,
     "mamba_d_head": 8,
     "mamba_d_state": 5,
     "mamba_n_groups": 1,
     "mamba_d_conv": 4,
-    "num_local_experts": 6,
-    "num_experts_per_tok": 2,
-    "intermediate_size": COLUMNS,
     "shared_intermediate_size": 22,
-    "embedding_multiplier": 3.0,
-    "attention_multiplier": 0.2,
-    "residual_multiplier": 0.7,
-    "logits_scaling": 2.0,
     "position_embedding_type": "rope",
 }
 _SHORT = {
@@ -243,8 +237,8 @@ def reads_padding(case):
 
 
 def recurrent(block, norm):
-    """What stands in place of attention in transformers' block, as resolve_dump describes a policy's; `norm` is the name
-    of its norm's weight."""
+    """What stands in place of attention in transformers' block, as resolve_dump describes a policy's; `norm` is the
+    name of its norm's weight."""
     if hasattr(block, "conv"):
         return {
             "kind": "short_convolution",

@@ -348,7 +348,7 @@ def test_options_of_layers_are_those_of_transformers_modules(case):
                 assert ours["recurrent"] == cases_recurrent.recurrent(block, norm)
                 continue
             if case.model_type == "nemotron_h":  # whose layers are one block each
-                assert ours["attends"] == (block.block_type == "full_attention")
+                assert ours["has_mixer"] == (block.block_type == "full_attention")
                 assert ours["has_mlp"] == (block.block_type in ("mlp", "moe"))
                 assert not ours["has_mlp"] or ours["activation"] == "relu2"
                 eps = block.norm.variance_epsilon

@@ -67,7 +67,7 @@ KvCache::KvCache(const policy::Stack& stack, Range layers, const Loader& loader,
     places_.push_back(place->second);
     if (!fresh) continue;
     const policy::Layer& layer = stack.layers[static_cast<size_t>(number)];
-    if (layer.recurrent || !layer.attends) {
+    if (layer.recurrent || !layer.has_mixer) {
       keys_.emplace_back();
       values_.emplace_back();
       continue;

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "worker/models/check_latent_attention.h"
+#include "worker/models/check_recurrent.h"
 #include "worker/models/heads/heads.h"
 #include "worker/models/model.h"
 
@@ -352,37 +353,6 @@ void check_layer_inputs(const policy::Model& model, const policy::Stack& stack) 
   for (const policy::Layer& layer : stack.layers)
     if (layer.input && !input.layer_inputs)
       policy::refuse_architecture(model, "has layers that read inputs which its stack does not make");
-}
-
-/// Checks layers that keep a state of each sequence. The planner counts one kind of them in a stack.
-void check_recurrent(const policy::Model& model, const policy::Stack& stack) {
-  const bool halved = std::any_of(stack.layers.begin(), stack.layers.end(),
-                                  [](const policy::Layer& layer) { return !layer.attends || !layer.has_mlp; });
-  if (halved && !policy::is_recurrent(stack))
-    policy::refuse_architecture(model, "has layers of one block in a stack without recurrent layers");
-  if (!policy::is_recurrent(stack)) return;
-  const policy::Input& input = stack.input;
-  if (!input.token || input.features || input.entities || input.streams || input.targets || input.latents ||
-      input.quantized || stack.memory || !stack.joins.empty() || policy::resizes_rows(stack))
-    policy::refuse_architecture(model, "has recurrent layers beside rows that are not those of tokens alone");
-  std::optional<policy::StateShape> first;
-  bool attends = false;
-  for (const policy::Layer& layer : stack.layers) {
-    if ((!layer.attends || !layer.has_mlp) &&
-        (layer.order != policy::Order::Pre || !layer.stacked.empty() || layer.beside))
-      policy::refuse_architecture(model, "has layers of one block that are not plainly pre-norm");
-    if (layer.cross || layer.bottleneck || layer.branch || layer.order == policy::Order::Reversible)
-      policy::refuse_architecture(model,
-                                  "has recurrent layers beside cross-attention, a bottleneck, a convolution "
-                                  "branch or two residual streams");
-    attends = attends || (layer.attends && !layer.recurrent);
-    if (!layer.recurrent) continue;
-    if (first && *first != layer.recurrent->state())
-      policy::refuse_architecture(model, "has recurrent layers of different sizes in one stack");
-    first = layer.recurrent->state();
-  }
-  if (!attends && Model::generates(model))
-    policy::refuse_architecture(model, "generates with recurrent layers alone, without any that attends");
 }
 
 /// Returns whether a block of this attention is one of queries, keys and values alone.

@@ -8,10 +8,7 @@ void check_latent_attention(const policy::Model& model, const policy::Stack& sta
   const auto refuse = [&](const std::string& what) {
     policy::refuse_architecture(model, "has latent attention " + what);
   };
-  const policy::Input& input = stack.input;
-  if (!input.token || input.features || input.entities || input.streams || input.targets || input.latents ||
-      input.quantized || stack.memory || !stack.joins.empty() || policy::resizes_rows(stack))
-    refuse("beside rows that are not those of tokens alone");
+  if (!policy::has_rows_of_tokens(stack)) refuse("beside rows that are not those of tokens alone");
   for (const policy::Layer& layer : stack.layers) {
     const policy::Attention& a = layer.attention;
     const std::optional<policy::LatentAttention>& first = stack.layers.front().attention.latent;

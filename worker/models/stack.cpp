@@ -66,7 +66,7 @@ Stack::Layer::Layer(const policy::Layer& layer, int64_t own, layers::ActivationT
       mlp_post_norm(optionally<layers::Norm>(layer.mlp.post_norm, loader)),
       input_bottleneck(optionally<layers::InputBottleneck>(layer.bottleneck, loader)),
       rotary(layer.attention.rotary ? std::optional(rotaries.add(*layer.attention.rotary)) : std::nullopt),
-      attention(layer.recurrent || layer.attention.latent || !layer.attends
+      attention(layer.recurrent || layer.attention.latent || !layer.has_mixer
                     ? std::nullopt
                     : std::optional<layers::Attention>(std::in_place, layer.attention, loader)),
       recurrent(layer.recurrent ? layers::make_recurrent(*layer.recurrent, loader) : nullptr),

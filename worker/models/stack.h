@@ -17,7 +17,7 @@
 #include "worker/layers/patterns/latent_attention.h"
 #include "worker/layers/per_layer_inputs.h"
 #include "worker/layers/quantized/quantized_layer.h"
-#include "worker/layers/recurrent/recurrent.h"
+#include "worker/layers/recurrent/recurrent_block.h"
 #include "worker/layers/rotary.h"
 #include "worker/layers/rows/memory_rows.h"
 #include "worker/layers/rows/pooling.h"
@@ -83,7 +83,7 @@ class Stack {
     std::optional<layers::InputBottleneck> input_bottleneck;
     std::optional<size_t> rotary;  ///< index in the stack's table
     std::optional<layers::Attention> attention;
-    std::unique_ptr<const layers::Recurrent> recurrent;       ///< in place of attention
+    std::unique_ptr<const layers::RecurrentBlock> recurrent;  ///< in place of attention
     std::optional<layers::LatentAttention> latent_attention;  ///< likewise
     std::optional<Cross> cross;
     std::vector<Feed> stacked;

@@ -177,6 +177,7 @@ class Builder {
   };
   const Node* recurrent_section(const Context&, int64_t number) const;
   Recurrent recurrent(const Context&, const Node& section, int64_t number, const std::string& path);
+  static void expect_multiple(const Node& section, int64_t count, const char* of, int64_t groups, const char* what);
   static const Node& needed_row(const Node& section, const char* block, const char* key);
   void unit_parts(const Context&, const Node& row, const Scope&, const std::string& path, const std::vector<UnitPart>&,
                   std::vector<int64_t> inputs, int64_t units, bool by_unit);

@@ -188,7 +188,7 @@ class Evaluator {
     }
   }
   json divided_down(double a, double b) {
-    if (b == 0) fail("a division by zero");
+    if (b == 0) fail("division by 0");
     const double result = std::floor(a / b);
     if (!(std::abs(result) < 9e18)) fail("a number is larger than 2^63");
     return static_cast<int64_t>(result);

@@ -173,7 +173,7 @@ Recurrence recurrence(const Stack& stack) {
   for (size_t number = 0; number < stack.layers.size(); ++number) {
     const std::optional<Recurrent>& block = stack.layers[number].recurrent;
     if (!block) {
-      if (stack.layers[number].attends) attending.insert(static_cast<int>(number));
+      if (stack.layers[number].has_mixer) attending.insert(static_cast<int>(number));
       continue;
     }
     keeping.insert(static_cast<int>(number));

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // One rank's heads of a gated delta net.
 #pragma once
-#include "worker/layers/recurrent/recurrent.h"
+#include "worker/layers/recurrent/recurrent_block.h"
 
 namespace pm::layers {
 
 /// The block of policy::DeltaNet. Results have the columns of this rank's value heads.
-class DeltaNet : public Recurrent {
+class DeltaNet : public RecurrentBlock {
  public:
   DeltaNet(const policy::DeltaNet&, Loader&);
   at::Tensor operator()(const at::Tensor& x, const Batch&, LayerState* state, comm::Communicator&) const override;

@@ -5,7 +5,7 @@
 
 #include <ATen/ATen.h>
 
-#include "worker/ops/recurrent/chunk_decays.h"
+#include "worker/ops/recurrent/state_chunks.h"
 
 namespace pm::ops {
 
@@ -43,29 +43,20 @@ at::Tensor delta_rule_step(const DeltaRule& r, at::Tensor& states) {
 }
 
 at::Tensor delta_rule(const DeltaRule& r, at::Tensor& state) {
-  const int64_t tokens = r.keys.size(0);
-  std::vector<at::Tensor> results;
-  if (tokens < few_state_tokens) {
-    at::Tensor states = state.unsqueeze(0);
-    for (int64_t i = 0; i < tokens; ++i) {
-      const auto one = [&](const at::Tensor& x) { return x.narrow(0, i, 1); };
-      results.push_back(
-          delta_rule_step({one(r.queries), one(r.keys), one(r.values), one(r.decays), one(r.rates)}, states));
-    }
-    state = states.squeeze(0);
-    return at::cat(results);
-  }
-  for (int64_t first = 0; first < tokens; first += state_chunk) {
-    const int64_t count = std::min(state_chunk, tokens - first);
+  const auto step = [&](int64_t i, at::Tensor& states) {
+    const auto one = [&](const at::Tensor& x) { return x.narrow(0, i, 1); };
+    return delta_rule_step({one(r.queries), one(r.keys), one(r.values), one(r.decays), one(r.rates)}, states);
+  };
+  const auto chunk = [&](int64_t first, int64_t count) {
     const auto part = [&](const at::Tensor& x) { return x.narrow(0, first, count).transpose(0, 1).contiguous(); };
     const Chunk own{.queries = part(r.queries),
                     .keys = part(r.keys),
                     .values = part(r.values),
                     .rates = part(r.rates).unsqueeze(2),
                     .decays = part(r.decays)};
-    results.push_back(run_chunk(own, state).transpose(0, 1));
-  }
-  return at::cat(results);
+    return run_chunk(own, state).transpose(0, 1);
+  };
+  return run_by_chunks(r.keys.size(0), state, step, chunk);
 }
 
 }  // namespace pm::ops

@@ -57,7 +57,7 @@ class Collector {
   void add(const Layer& layer) {
     if (layer.recurrent)
       std::visit([&](const auto& block) { add(block); }, layer.recurrent->kind);
-    else if (layer.attends)
+    else if (layer.has_mixer)
       add(layer.attention);
     if (layer.cross) add(*layer.cross);
     for (const Mlp& mlp : layer.stacked) add(mlp);

@@ -65,7 +65,7 @@ Layer Builder::layer(const Context& context, int64_t number, const std::string& 
     layer.recurrent = recurrent(inner, *recurrence, number, path);
     layer.attention = absent_attention(inner, recurrence, number, path + ".attn");
   } else if (!binder_.binding(attn, scope.variables)) {
-    layer.attends = false;
+    layer.has_mixer = false;
     layer.attention = absent_attention(inner, nullptr, number, path + ".attn");
   } else {
     layer.attention = attention(inner, *attn, block_scope(inner, *attn, number), path + ".attn", false);
@@ -78,9 +78,9 @@ Layer Builder::layer(const Context& context, int64_t number, const std::string& 
   layer.stacked = stacked_mlp(inner, number, path);
   layer.has_mlp = binder_.binding(ffn, scope.variables).has_value();
   if (layer.has_mlp) layer.mlp = mlp(inner, *ffn, block_scope(inner, *ffn, number), path + ".mlp");
-  if (!layer.attends && !layer.has_mlp)
-    refuse_policy(section,
-                  "layer " + std::to_string(number) + " has neither attention nor an MLP with this config.json");
+  if (!layer.has_mixer && !layer.has_mlp)
+    throw Error(Reason::ModelUnreadable, section.where() + ": config.json gives layer " + std::to_string(number) +
+                                             " neither attention nor an MLP; expected one of them at least");
   layer.beside = beside_mlp(inner, number, path + ".beside");
   Scope own = scope;
   if (const Node* at = option("at")) binder_.enter(*at, own);

@@ -5,49 +5,43 @@
 
 namespace pm::policy {
 
-inline Rule delta_net() {
-  return section({{"when", expression},      {"at", names},
-                  {"norm", norm_row()},      {"post_norm", norm_row()},
-                  {"key_heads", expression}, {"value_heads", expression},
-                  {"key_dim", expression},   {"value_dim", expression},
-                  {"taps", expression},      {"qkvz", linear()},
-                  {"ba", linear()},          {"qkv", linear()},
-                  {"z", linear()},           {"b", linear()},
-                  {"a", linear()},           {"convolution", linear()},
-                  {"decay", row()},          {"step_bias", row()},
-                  {"out_norm", norm_row()},  {"out", linear()}});
+/// The keys of every block that keeps a state of each sequence.
+inline Keys recurrent_keys() {
+  return {{"when", expression},      {"at", names},        {"norm", norm_row()},
+          {"post_norm", norm_row()}, {"taps", expression}, {"convolution", linear()},
+          {"out", linear()}};
 }
 
-inline Rule short_convolution() {
-  return section({{"when", expression},
-                  {"at", names},
-                  {"norm", norm_row()},
-                  {"post_norm", norm_row()},
-                  {"taps", expression},
-                  {"in", linear()},
-                  {"convolution", linear()},
-                  {"out", linear()}});
+inline Rule delta_net() {
+  return section(recurrent_keys() + Keys{{"key_heads", expression},
+                                         {"value_heads", expression},
+                                         {"key_dim", expression},
+                                         {"value_dim", expression},
+                                         {"qkvz", linear()},
+                                         {"ba", linear()},
+                                         {"qkv", linear()},
+                                         {"z", linear()},
+                                         {"b", linear()},
+                                         {"a", linear()},
+                                         {"decay", row()},
+                                         {"step_bias", row()},
+                                         {"out_norm", norm_row()}});
 }
+
+inline Rule short_convolution() { return section(recurrent_keys() + Keys{{"in", linear()}}); }
 
 inline Rule state_space() {
-  return section({{"when", expression},
-                  {"at", names},
-                  {"norm", norm_row()},
-                  {"post_norm", norm_row()},
-                  {"heads", expression},
-                  {"head_dim", expression},
-                  {"groups", expression},
-                  {"state_size", expression},
-                  {"taps", expression},
-                  {"least_step", expression},
-                  {"most_step", expression},
-                  {"in", linear()},
-                  {"convolution", linear()},
-                  {"decay", row()},
-                  {"step_bias", row()},
-                  {"skip", row()},
-                  {"out_norm", norm_row()},
-                  {"out", linear()}});
+  return section(recurrent_keys() + Keys{{"heads", expression},
+                                         {"head_dim", expression},
+                                         {"groups", expression},
+                                         {"state_size", expression},
+                                         {"least_step", expression},
+                                         {"most_step", expression},
+                                         {"in", linear()},
+                                         {"decay", row()},
+                                         {"step_bias", row()},
+                                         {"skip", row()},
+                                         {"out_norm", norm_row()}});
 }
 
 inline Rule latent_attention() {

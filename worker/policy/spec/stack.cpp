@@ -36,6 +36,12 @@ int64_t short_rope_tokens(const Stack& stack) {
   return 0;
 }
 
+bool has_rows_of_tokens(const Stack& stack) {
+  const Input& input = stack.input;
+  return input.token && !input.features && !input.entities && !input.streams && !input.targets && !input.latents &&
+         !input.quantized && !stack.memory && stack.joins.empty() && !resizes_rows(stack);
+}
+
 bool is_recurrent(const Stack& stack) {
   return std::any_of(stack.layers.begin(), stack.layers.end(),
                      [](const Layer& layer) { return layer.recurrent.has_value(); });

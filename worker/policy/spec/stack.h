@@ -43,9 +43,9 @@ struct LayerInput {
 struct Layer {
   Order order = Order::Pre;
   bool residual_normed =
-      false;            ///< Pre only: the residual is norm(x), not x (BLOOM's apply_residual_connection_post_layernorm)
-  bool attends = true;  ///< false: the layer has nothing in place of attention either; its MLP is all (Nemotron-H)
-  bool has_mlp = true;  ///< false: attention, or what stands in its place, is all
+      false;  ///< Pre only: the residual is norm(x), not x (BLOOM's apply_residual_connection_post_layernorm)
+  bool has_mixer = true;  ///< attention, or what stands in its place; false: the layer is its MLP alone (Nemotron-H)
+  bool has_mlp = true;    ///< false: the layer is its mixer alone
   double residual_multiplier = 1;  ///< of what a block adds to the residual (Granite)
   Attention attention;
   /// In place of attention, of which there are the norms and the stack's sizes then, and no projections.
@@ -124,6 +124,9 @@ bool shares_keys(const Stack&);
 /// Returns the number of tokens beyond which the keys of a whole sequence are rotated otherwise (LongRoPE); 0: there is
 /// none.
 int64_t short_rope_tokens(const Stack&);
+
+/// Returns whether the rows of the layers are tokens of the input, all of them and nothing else.
+bool has_rows_of_tokens(const Stack&);
 
 /// Returns whether layers keep a state of each sequence in place of keys and values.
 bool is_recurrent(const Stack&);

@@ -121,7 +121,7 @@ void count_values(const policy::Model& model, Capabilities& capabilities) {
     capabilities.scores += stack.width();
     for (const policy::Layer& layer : stack.layers)
       capabilities.attentions +=  // or of co-attention
-          (layer.recurrent || !layer.attends ? 0 : layer.attention.heads) + (layer.cross ? layer.cross->heads : 0);
+          (layer.recurrent || !layer.has_mixer ? 0 : layer.attention.heads) + (layer.cross ? layer.cross->heads : 0);
   }
   for (const policy::Head& head : model.heads) capabilities.scores += head.scores();
   for (const policy::Head& head : model.heads) {

@@ -63,7 +63,7 @@ INSTANTIATE_TEST_SUITE_P(OfEachKind, Recurrent,
                              {"OneBlockWithoutStates",
                               [](auto& stack) {
                                 stack.layers[0].recurrent.reset();
-                                stack.layers[0].attends = false;
+                                stack.layers[0].has_mixer = false;
                               },
                               "has layers of one block in a stack without recurrent layers"},
                              {"OtherKinds",

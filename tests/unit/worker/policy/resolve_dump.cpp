@@ -109,7 +109,7 @@ json layers_of(const policy::Stack& stack) {
              {"mlp_norm", norm_of(layer.mlp.norm)},
              {"mlp_post_norm", norm_of(layer.mlp.post_norm)},
              {"residual_normed", layer.residual_normed}};
-    one["attends"] = layer.attends;
+    one["has_mixer"] = layer.has_mixer;
     one["has_mlp"] = layer.has_mlp;
     if (layer.recurrent)
       one["recurrent"] = std::visit([](const auto& kind) { return block_of(kind); }, layer.recurrent->kind);

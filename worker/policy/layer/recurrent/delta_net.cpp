@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Builder: gated delta nets, whose projections lie in several tensors or in two.
-#include "worker/base/error.h"
 #include "worker/policy/builder.h"
 
 namespace pm::policy {
@@ -13,10 +12,7 @@ DeltaNet Builder::delta_net(const Context& context, const Node& section, const S
   net.key_dim = small_size(section, "key_dim", scope);
   net.value_dim = small_size(section, "value_dim", scope);
   net.taps = small_size(section, "taps", scope);
-  if (net.value_heads % net.key_heads != 0)
-    throw Error(Reason::ModelUnreadable, section.where() + ": config.json gives " + std::to_string(net.value_heads) +
-                                             " value heads and " + std::to_string(net.key_heads) +
-                                             " key heads of linear attention; expected a multiple");
+  expect_multiple(section, net.value_heads, "value heads", net.key_heads, "key heads of linear attention");
   const int64_t ratio = net.values_per_key(), values = ratio * net.value_dim;
   const UnitPart query{".query", net.key_dim, Role::RecurrentWeight, &net.query},
       key{".key", net.key_dim, Role::RecurrentWeight, &net.key},

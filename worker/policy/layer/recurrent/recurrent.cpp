@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Builder: blocks that keep a state of each sequence in place of keys and values.
+#include "worker/base/error.h"
 #include "worker/policy/builder.h"
 
 namespace pm::policy {
@@ -24,6 +25,12 @@ Recurrent Builder::recurrent(const Context& context, const Node& section, int64_
   if (&section == context.section->get("state_space"))
     return {state_space(context, section, scope, path + ".state_space")};
   return {short_convolution(context, section, scope, path + ".short_convolution")};
+}
+
+void Builder::expect_multiple(const Node& section, int64_t count, const char* of, int64_t groups, const char* what) {
+  if (count % groups != 0)
+    throw Error(Reason::ModelUnreadable, section.where() + ": config.json gives " + std::to_string(count) + " " + of +
+                                             " and " + std::to_string(groups) + " " + what + "; expected a multiple");
 }
 
 const Node& Builder::needed_row(const Node& section, const char* block, const char* key) {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Builder: selective state spaces.
-#include "worker/base/error.h"
 #include "worker/policy/builder.h"
 
 namespace pm::policy {
@@ -14,10 +13,7 @@ StateSpace Builder::state_space(const Context& context, const Node& section, con
   block.groups = small_size(section, "groups", scope);
   block.state_size = small_size(section, "state_size", scope);
   block.taps = small_size(section, "taps", scope);
-  if (block.heads % block.groups != 0)
-    throw Error(Reason::ModelUnreadable, section.where() + ": config.json gives " + std::to_string(block.heads) +
-                                             " heads and " + std::to_string(block.groups) +
-                                             " groups of state spaces; expected a multiple");
+  expect_multiple(section, block.heads, "heads", block.groups, "groups of state spaces");
   if (const Node* least = section.get("least_step")) block.least_step = evaluate_number(*least, scope.variables);
   if (const Node* most = section.get("most_step")) {
     const nlohmann::json value = evaluate(*most, scope.variables, /*nullable=*/true);

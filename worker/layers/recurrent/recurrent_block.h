@@ -10,9 +10,9 @@
 
 namespace pm::layers {
 
-class Recurrent {
+class RecurrentBlock {
  public:
-  virtual ~Recurrent() = default;
+  virtual ~RecurrentBlock() = default;
   /// Computes the block of policy::Recurrent for x [tokens, hidden]: the result of this rank's units [tokens, columns],
   /// in the type of x, before the output projection. With `state`, each sequence of the batch goes on from the row of
   /// its slot, or from zeros at its first token, and leaves its state there. Without, all begin.
@@ -49,6 +49,6 @@ class Recurrent {
                         const at::Tensor& rows, const at::Tensor& slots, LayerState&) const;
 };
 
-std::unique_ptr<const Recurrent> make_recurrent(const policy::Recurrent&, Loader&);
+std::unique_ptr<const RecurrentBlock> make_recurrent(const policy::Recurrent&, Loader&);
 
 }  // namespace pm::layers

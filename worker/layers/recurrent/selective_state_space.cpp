@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "worker/layers/recurrent/state_space.h"
+#include "worker/layers/recurrent/selective_state_space.h"
 
 #include <ATen/ATen.h>
 
-#include "worker/ops/recurrent/state_space.h"
+#include "worker/ops/recurrent/selective_scan.h"
 
 namespace pm::layers {
 
@@ -36,11 +36,11 @@ at::Tensor StateSpace::read(Rows r) const {
   const auto of_groups = [&](int64_t column) {
     return r.convolved.narrow(1, column, written).reshape({rows, groups_, state_size_});
   };
-  const ops::StateSpace space{.reads = of_groups(values + written),
-                              .writes = of_groups(values),
-                              .values = x * steps.unsqueeze(2),
-                              .decays = steps * decay_.value().to(at::kFloat).exp().neg()};
-  at::Tensor result = r.single ? ops::state_space_step(space, r.matrices) : ops::state_space(space, r.matrices);
+  const ops::SelectiveScan space{.reads = of_groups(values + written),
+                                 .writes = of_groups(values),
+                                 .values = x * steps.unsqueeze(2),
+                                 .decays = steps * decay_.value().to(at::kFloat).exp().neg()};
+  at::Tensor result = r.single ? ops::selective_scan_step(space, r.matrices) : ops::selective_scan(space, r.matrices);
   return result.addcmul_(x, skip_.value().to(at::kFloat).unsqueeze(1)).reshape({rows, values});
 }
 

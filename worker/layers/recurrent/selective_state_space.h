@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// One rank's heads of a selective state space.
+// One rank's heads of a selective state space (Mamba-2).
 #pragma once
-#include "worker/layers/recurrent/recurrent.h"
+#include "worker/layers/recurrent/recurrent_block.h"
 
 namespace pm::layers {
 
 /// The block of policy::StateSpace. Results have the columns of this rank's heads.
-class StateSpace : public Recurrent {
+class StateSpace : public RecurrentBlock {
  public:
   StateSpace(const policy::StateSpace&, Loader&);
   at::Tensor operator()(const at::Tensor& x, const Batch&, LayerState* state, comm::Communicator&) const override;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "worker/layers/recurrent/short_convolution.h"
+#include "worker/layers/recurrent/gated_convolution.h"
 
 #include <ATen/ATen.h>
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // By chunks a token reads what the tokens of its chunk wrote by a product of c and b, as masked attention does, and
 // what earlier ones did by the state before the chunk. What c and b make is the same for all heads of a group.
-#include "worker/ops/recurrent/state_space.h"
+#include "worker/ops/recurrent/selective_scan.h"
 
 #include <ATen/ATen.h>
 
-#include "worker/ops/recurrent/chunk_decays.h"
+#include "worker/ops/recurrent/state_chunks.h"
 
 namespace pm::ops {
 
@@ -34,7 +34,7 @@ at::Tensor run_chunk(const at::Tensor& reads, const at::Tensor& writes, const at
 
 }  // namespace
 
-at::Tensor state_space_step(const StateSpace& s, at::Tensor& states) {
+at::Tensor selective_scan_step(const SelectiveScan& s, at::Tensor& states) {
   const int64_t tokens = s.values.size(0), heads = s.values.size(1), groups = s.reads.size(1);
   const auto of_heads = [&](const at::Tensor& x) {  // [tokens, heads, state_size]
     return x.unsqueeze(2).expand({tokens, groups, heads / groups, x.size(2)}).reshape({tokens, heads, x.size(2)});
@@ -44,24 +44,16 @@ at::Tensor state_space_step(const StateSpace& s, at::Tensor& states) {
   return at::matmul(of_heads(s.reads).unsqueeze(2), states).squeeze(2);
 }
 
-at::Tensor state_space(const StateSpace& s, at::Tensor& state) {
-  const int64_t tokens = s.values.size(0);
-  std::vector<at::Tensor> results;
-  if (tokens < few_state_tokens) {
-    at::Tensor states = state.unsqueeze(0);
-    for (int64_t i = 0; i < tokens; ++i) {
-      const auto one = [&](const at::Tensor& x) { return x.narrow(0, i, 1); };
-      results.push_back(state_space_step({one(s.reads), one(s.writes), one(s.values), one(s.decays)}, states));
-    }
-    state = states.squeeze(0);
-    return at::cat(results);
-  }
-  for (int64_t first = 0; first < tokens; first += state_chunk) {
-    const int64_t count = std::min(state_chunk, tokens - first);
+at::Tensor selective_scan(const SelectiveScan& s, at::Tensor& state) {
+  const auto step = [&](int64_t i, at::Tensor& states) {
+    const auto one = [&](const at::Tensor& x) { return x.narrow(0, i, 1); };
+    return selective_scan_step({one(s.reads), one(s.writes), one(s.values), one(s.decays)}, states);
+  };
+  const auto chunk = [&](int64_t first, int64_t count) {
     const auto part = [&](const at::Tensor& x) { return x.narrow(0, first, count).transpose(0, 1).contiguous(); };
-    results.push_back(run_chunk(part(s.reads), part(s.writes), part(s.values), part(s.decays), state).transpose(0, 1));
-  }
-  return at::cat(results);
+    return run_chunk(part(s.reads), part(s.writes), part(s.values), part(s.decays), state).transpose(0, 1);
+  };
+  return run_by_chunks(s.values.size(0), state, step, chunk);
 }
 
 }  // namespace pm::ops

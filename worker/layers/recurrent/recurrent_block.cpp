@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "worker/layers/recurrent/recurrent.h"
+#include "worker/layers/recurrent/recurrent_block.h"
 
 #include <ATen/ATen.h>
 
+#include "worker/layers/recurrent/gated_convolution.h"
 #include "worker/layers/recurrent/gated_delta_net.h"
-#include "worker/layers/recurrent/short_convolution.h"
-#include "worker/layers/recurrent/state_space.h"
+#include "worker/layers/recurrent/selective_state_space.h"
 #include "worker/ops/staging.h"
 
 namespace pm::layers {
@@ -31,8 +31,8 @@ std::vector<at::Tensor> cut(const std::vector<at::Tensor>& all, const Cut& one) 
 
 }  // namespace
 
-Recurrent::Convolution Recurrent::convolution(const std::vector<Weight>& taps, const std::vector<Weight>& biases,
-                                              bool activated) {
+RecurrentBlock::Convolution RecurrentBlock::convolution(const std::vector<Weight>& taps,
+                                                        const std::vector<Weight>& biases, bool activated) {
   std::vector<at::Tensor> parts, added;
   for (const Weight& part : taps) {
     const at::Tensor value = part.value().to(at::kFloat);
@@ -43,9 +43,9 @@ Recurrent::Convolution Recurrent::convolution(const std::vector<Weight>& taps, c
 }
 
 /// Runs the rows of one sequence, from the state of its slot where it goes on.
-at::Tensor Recurrent::run_sequence(const at::Tensor& mixed, const std::vector<at::Tensor>& factors,
-                                   const Convolution& convolution, at::IntArrayRef shape, const ops::SequenceSpan& span,
-                                   LayerState* state, int64_t slot) const {
+at::Tensor RecurrentBlock::run_sequence(const at::Tensor& mixed, const std::vector<at::Tensor>& factors,
+                                        const Convolution& convolution, at::IntArrayRef shape,
+                                        const ops::SequenceSpan& span, LayerState* state, int64_t slot) const {
   const auto own = [&](const at::Tensor& x) { return x.narrow(0, span.first, span.tokens); };
   const bool goes_on = state && span.context > 0;
   const int64_t kept = convolution.taps.size(1) - 1;
@@ -64,9 +64,9 @@ at::Tensor Recurrent::run_sequence(const at::Tensor& mixed, const std::vector<at
 }
 
 /// Runs one row of each of several sequences that go on.
-at::Tensor Recurrent::run_tokens(const at::Tensor& mixed, const std::vector<at::Tensor>& factors,
-                                 const Convolution& convolution, const at::Tensor& rows, const at::Tensor& slots,
-                                 LayerState& state) const {
+at::Tensor RecurrentBlock::run_tokens(const at::Tensor& mixed, const std::vector<at::Tensor>& factors,
+                                      const Convolution& convolution, const at::Tensor& rows, const at::Tensor& slots,
+                                      LayerState& state) const {
   const auto own = [&](const at::Tensor& x) { return x.index_select(0, rows); };
   const at::Tensor inputs = at::cat({state.inputs.index_select(0, slots), own(mixed).unsqueeze(1)}, 1);
   state.inputs.index_copy_(0, slots, inputs.narrow(1, 1, convolution.taps.size(1) - 1));
@@ -80,9 +80,9 @@ at::Tensor Recurrent::run_tokens(const at::Tensor& mixed, const std::vector<at::
   return result;
 }
 
-at::Tensor Recurrent::run(const at::Tensor& mixed, const std::vector<at::Tensor>& factors,
-                          const Convolution& convolution, at::IntArrayRef shape, const Batch& batch,
-                          LayerState* state) const {
+at::Tensor RecurrentBlock::run(const at::Tensor& mixed, const std::vector<at::Tensor>& factors,
+                               const Convolution& convolution, at::IntArrayRef shape, const Batch& batch,
+                               LayerState* state) const {
   at::Tensor result;
   const auto results = [&](const at::Tensor& some) -> at::Tensor& {
     if (!result.defined()) result = at::empty({mixed.size(0), some.size(1)}, some.options());
@@ -111,7 +111,7 @@ at::Tensor Recurrent::run(const at::Tensor& mixed, const std::vector<at::Tensor>
   return result;
 }
 
-std::unique_ptr<const Recurrent> make_recurrent(const policy::Recurrent& block, Loader& loader) {
+std::unique_ptr<const RecurrentBlock> make_recurrent(const policy::Recurrent& block, Loader& loader) {
   if (const auto* net = std::get_if<policy::DeltaNet>(&block.kind)) return std::make_unique<DeltaNet>(*net, loader);
   if (const auto* space = std::get_if<policy::StateSpace>(&block.kind))
     return std::make_unique<StateSpace>(*space, loader);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // One rank's channels of a short convolution with gates.
 #pragma once
-#include "worker/layers/recurrent/recurrent.h"
+#include "worker/layers/recurrent/recurrent_block.h"
 
 namespace pm::layers {
 
 /// The block of policy::ShortConvolution. Results have the columns of this rank's channels.
-class ShortConvolution : public Recurrent {
+class ShortConvolution : public RecurrentBlock {
  public:
   ShortConvolution(const policy::ShortConvolution&, Loader&);
   at::Tensor operator()(const at::Tensor& x, const Batch&, LayerState* state, comm::Communicator&) const override;

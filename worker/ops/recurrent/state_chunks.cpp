@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "worker/ops/recurrent/chunk_decays.h"
-
-#include <ATen/ATen.h>
+#include "worker/ops/recurrent/state_chunks.h"
 
 #include <limits>
 
