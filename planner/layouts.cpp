@@ -110,6 +110,9 @@ HeadLimit head_limit(const ModelMetadata& metadata) {
   for (const StackMetadata& stack : metadata.stacks) {
     if (stack.heads > 0 && stack.heads < limit.heads)
       limit = {stack.heads, "the " + stack.name + " has " + number(stack.heads) + " attention heads"};
+    if (const int64_t units = stack.recurrence.units; units > 0 && units < limit.heads)
+      limit = {units, "the " + stack.name + " has recurrent layers of " + number(units) +
+                          (units == 1 ? " group of heads" : " groups of heads")};
   }
   return limit.which.empty() ? HeadLimit{1, "the model has no attention heads"} : limit;
 }

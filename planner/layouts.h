@@ -32,8 +32,8 @@ int devices_of_a_node(const Hardware&);
 /// they do. `across` allows a tensor-parallel group to span nodes.
 std::optional<Rejected> impossible(const ModelMetadata&, const Hardware&, const Sizes&, bool across = false);
 
-/// The fewest heads of any stack, which is the largest tensor-parallel size (1 for models without attention), and the
-/// phrase for messages.
+/// The fewest heads of any stack, or units of its recurrent layers, which is the largest tensor-parallel size (1 for
+/// models with neither), and the phrase for messages.
 struct HeadLimit {
   int64_t heads = 1;
   std::string which;

@@ -52,6 +52,7 @@ NAMES = {
     "Wav2Vec2, XLSR": ("wav2vec2", ["convolutions", "audio features"]),
     "HuBERT": ("hubert", ["convolutions", "audio features"]),
     "Speech2Text": ("speech_to_text", ["convolutions", "audio features"]),
+    "Whisper": ("whisper", ["convolutions", "audio features"]),
     "DETR": ("detr", ["convolutions", "cells of images, boxes, masks"]),
     "LXMERT": ("lxmert", ["cross block", "two streams"]),
     "LUKE": ("luke", ["entities"]),

@@ -47,7 +47,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     for (const float sample : samples) fuzz::hold(std::isfinite(sample), "a sample that is not a number");
     for (const auto& window : audio::split_windows(static_cast<int64_t>(samples.size()), {800, 100, 100}))
       fuzz::hold(window.first + window.length <= static_cast<int64_t>(samples.size()), "a window leaves the audio");
-    (void)audio::FeatureExtractor{.rate = rate, .bins = 20}(samples);
+    (void)audio::FeatureExtractor{.features = audio::Features::FilterBanks, .rate = rate, .bins = 20}(samples);
+    const audio::FeatureExtractor spectrogram{
+        .features = audio::Features::LogMel, .rate = rate, .bins = 20, .window = 2 * rate};
+    for (const float value : std::get<std::vector<float>>(spectrogram(samples).at("input_features").values))
+      fuzz::hold(std::isfinite(value), "a value of a spectrogram that is not a number");
   } catch (const Error& error) {
     fuzz::hold(error.reason == Reason::AudioRefused || error.reason == Reason::AudioTooLarge, error.what());
   }

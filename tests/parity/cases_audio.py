@@ -8,10 +8,11 @@ SEEDS = {
     "Wav2Vec2ForSequenceClassification-mixed": 1760,
     "Speech2TextForConditionalGeneration-three-convolutions-unscaled": 3504,
 }
-MODEL_TYPES = ("wav2vec2", "hubert", "speech_to_text", "speech-encoder-decoder")
+MODEL_TYPES = ("wav2vec2", "hubert", "speech_to_text", "speech-encoder-decoder", "whisper")
 SAMPLES = (275, 23, 90, 260, 531)
 _SPOKEN = (275, 150, 90, 260, 531)  # with as many frames as a time delay network needs
 _FRAMES = (34, 1, 16, 33, 67)
+_SPECTROGRAMS = (40, 1, 16, 33, 25)  # of which the masks say so; all have the length of the longest
 WAV2VEC2 = {
     "hidden_size": 30,
     "num_attention_heads": 5,
@@ -27,6 +28,25 @@ WAV2VEC2 = {
     "pad_token_id": 0,
     "bos_token_id": 1,
     "eos_token_id": 2,
+}
+WHISPER = {
+    "d_model": 30,
+    "encoder_attention_heads": 5,
+    "decoder_attention_heads": 6,
+    "encoder_layers": 2,
+    "decoder_layers": 3,
+    "encoder_ffn_dim": 37,
+    "decoder_ffn_dim": 43,
+    "vocab_size": 101,
+    "max_source_positions": 20,
+    "max_target_positions": 80,
+    "num_mel_bins": 11,
+    "classifier_proj_size": 11,
+    "bos_token_id": 2,
+    "pad_token_id": 2,
+    "eos_token_id": 2,
+    "decoder_start_token_id": 3,
+    "begin_suppress_tokens": None,
 }
 _SPEAKERS = {
     "tdnn_dim": [9, 8, 11],
@@ -66,6 +86,8 @@ def cases(family):
         eos_token_id=2,
         decoder_start_token_id=2,
     )
+    whisper = family("whisper", "encoder-decoder", "WhisperConfig", **WHISPER)
+    spectrograms = family("whisper", "encoder", "WhisperConfig", **WHISPER)
     stable = {"do_stable_layer_norm": True, "feat_extract_norm": "layer", "conv_bias": True}
     return (
         *wav2vec2("all", "Wav2Vec2ForCTC Wav2Vec2Model", lengths=SAMPLES),
@@ -140,6 +162,25 @@ def cases(family):
             scale_embedding=False,
             activation_function="gelu",
             pad_token_id=4,
+        ),
+        *whisper("all", "WhisperForConditionalGeneration", lengths=_SPECTROGRAMS),
+        *whisper(
+            "light",
+            "WhisperModel",
+            ranks=LIGHT,
+            lengths=_SPECTROGRAMS,
+            encoder_layers=1,
+            decoder_layers=1,
+            activation_function="relu",
+            tie_word_embeddings=False,
+        ),
+        *spectrograms("classes", "WhisperForAudioClassification", ranks=LIGHT, lengths=_SPECTROGRAMS),
+        *spectrograms(
+            "mixed",
+            "WhisperForAudioClassification",
+            ranks=(3,),
+            lengths=_SPECTROGRAMS,
+            use_weighted_layer_sum=True,
         ),
     )
 

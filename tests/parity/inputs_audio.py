@@ -23,10 +23,12 @@ def audio(case, kind):
     shape = (len(lengths), max(lengths))
     if case.model_type == "speech_to_text":
         shape += (settings["input_feat_per_channel"] * settings.get("input_channels", 1),)
+    if case.model_type == "whisper":
+        shape = (shape[0], settings["num_mel_bins"], shape[1])
     name = "input_features" if len(shape) == 3 else "input_values"
     found = {name: random.standard_normal(shape).astype(numpy.float32)}
     if kind == "right":
-        found["attention_mask"] = (numpy.arange(shape[1]) < lengths[:, None]).astype(numpy.int64)
+        found["attention_mask"] = (numpy.arange(max(lengths)) < lengths[:, None]).astype(numpy.int64)
     return found
 
 
@@ -35,6 +37,7 @@ def rows_that_count(case, name, given):
     if name.startswith(("decoder_", "cross_attentions")) or (case.decodes and name in ("logits", "last_hidden_state")):
         return given.get("decoder_attention_mask")
     whole = case.model_class.endswith(("XVector", "PreTraining"))  # which read what stands behind the audio too
+    whole = whole or case.model_type == "whisper"  # which reads no mask
     if "attention_mask" not in given or whole or name == "codevector_perplexity":
         return None
     if name == "logits" and case.one_per_row:

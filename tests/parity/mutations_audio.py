@@ -101,6 +101,18 @@ def rows(of, m):
             ("output.norm", "of the encoder, bias dropped", m.dropped(r"encoder\.layer_norm\.bias")),
             ("cross.source", "dropped", m.dropped(r"encoder_attn\.out_proj\.weight")),
         ),
+        *of(
+            "WhisperForConditionalGeneration-all",
+            ("convolutions.act", "relu", m.policy("act: gelu", "act: relu")),
+            ("convolutions.stride", "of both, one", m.policy('stride: "l + 1"', "stride: 1")),
+            ("position.learned", "shifted", m.rolled(r"encoder\.embed_positions\.weight", 0)),
+            ("head.logits", "shifted", m.rolled(r"decoder\.embed_tokens\.weight", 0)),
+        ),
+        *of(
+            "WhisperForAudioClassification-mixed",
+            ("head.layer_weights", "dropped", m.dropped(r"^layer_weights")),
+            ("head.dense", "bias dropped", m.dropped(r"projector\.bias")),
+        ),
         *of(  # a model that generates needs its mask
             "Speech2TextModel-light",
             ("attn.mask", "full", m.policy("attn: {mask: causal}", "attn: {mask: full}")),

@@ -72,6 +72,22 @@ def speech(seconds, seed=0):
     return (0.2 * sound * fade + 0.01 * random.standard_normal(time.size)).astype(numpy.float32)
 
 
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"feature_size": 128}, {"chunk_length": 3, "feature_size": 20, "hop_length": 100, "n_fft": 210}],
+    ids=str,
+)
+@pytest.mark.parametrize("seconds", [0.01, 2.5, 31])
+def test_spectrograms_equal_whispers_extractor(dump, tmp_path, options, seconds):
+    extractor = transformers.WhisperFeatureExtractor(**options)
+    extractor.save_pretrained(tmp_path)
+    held = write_wav(tmp_path / "in.wav", speech(seconds))
+    theirs = extractor(held, sampling_rate=RATE, return_tensors="np")["input_features"]
+    ours = dump.ask(tmp_path / "in.wav", folder=str(tmp_path))
+    assert ours.shape == theirs.shape
+    numpy.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("width", [1, 2, 3, 4])
 @pytest.mark.parametrize("channels", [1, 2])
 def test_files_decode_to_what_was_written(dump, tmp_path, width, channels):

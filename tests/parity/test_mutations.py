@@ -70,6 +70,8 @@ SIZES = {
     "experts.width",
     "shared.width",
     "convolutions.bins",
+    "convolutions.bins_first",  # other shapes of the input are refused
+    "convolutions.exact_length",
     "convolutions.channels",
     "convolutions.size",
     "convolution.size",

@@ -2,19 +2,21 @@
 // Parses preprocessor_config.json and preprocesses audio.
 #include "worker/audio/feature_extractor.h"
 
+#include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "worker/audio/audio_refusal.h"
 #include "worker/audio/filter_banks.h"
+#include "worker/audio/log_mel.h"
 
 namespace pm::audio {
 namespace {
 
 using nlohmann::json;
 
-constexpr int64_t most_bins = 1024, least_rate = 1000, most_rate = 384'000;
+constexpr int64_t most_bins = 1024, least_rate = 1000, most_rate = 384'000, most_frame = 1 << 16, most_seconds = 600;
 constexpr double variance_floor = 1e-7;   // of samples, as in Wav2Vec2FeatureExtractor
 constexpr double least_variance = 1e-10;  // of the logarithms of a bank that changes
 
@@ -46,33 +48,68 @@ struct Reader {
                                  std::to_string(least) + " to " + std::to_string(most));
     into = *value;
   }
+  void no_dither() const {
+    if (const json* dither = find("dither"); dither && *dither != 0)
+      throw unreadable(file, "dither is " + dither->dump() + "; random noise is not served, only 0");
+  }
 };
+
+FeatureExtractor samples_of(const Reader& read) {
+  FeatureExtractor made;
+  int64_t width = 1;
+  read.number("feature_size", 1, 1, width);
+  read.flag("do_normalize", made.do_normalize);
+  return made;
+}
+
+FeatureExtractor filter_banks_of(const Reader& read) {
+  FeatureExtractor made{.features = Features::FilterBanks, .bins = 80};
+  read.number("num_mel_bins", 1, most_bins, made.bins);
+  read.flag("do_ceptral_normalize", made.do_ceptral_normalize);
+  read.flag("normalize_means", made.normalize_means);
+  read.flag("normalize_vars", made.normalize_vars);
+  read.no_dither();
+  return made;
+}
+
+FeatureExtractor log_mel_of(const Reader& read, int64_t rate) {
+  FeatureExtractor made{.features = Features::LogMel, .bins = 80};
+  int64_t seconds = 30;
+  read.number("feature_size", 1, most_bins, made.bins);
+  read.number("n_fft", 2, most_frame, made.frame);
+  read.number("hop_length", 1, most_frame, made.hop);
+  read.number("chunk_length", 1, most_seconds, seconds);
+  made.window = seconds * rate;
+  bool normalize = false;
+  read.flag("do_normalize", normalize);
+  if (normalize)
+    throw unreadable(read.file,
+                     "do_normalize is true; samples that are normalized before a spectrogram are not served");
+  read.no_dither();
+  return made;
+}
 
 FeatureExtractor extractor_of(const std::string& file, const json& config) {
   const Reader read{file, config};
-  FeatureExtractor made;
   const json* type = read.find("feature_extractor_type");
   // older checkpoints do not name the class
   const std::string name = type && type->is_string()   ? type->get<std::string>()
                            : read.find("num_mel_bins") ? "Speech2TextFeatureExtractor"
                                                        : "Wav2Vec2FeatureExtractor";
-  read.number("sampling_rate", least_rate, most_rate, made.rate);
-  if (name == "Wav2Vec2FeatureExtractor") {
-    int64_t width = 1;
-    read.number("feature_size", 1, 1, width);
-    read.flag("do_normalize", made.do_normalize);
-    return made;
-  }
-  if (name != "Speech2TextFeatureExtractor")
+  int64_t rate = 16'000;
+  read.number("sampling_rate", least_rate, most_rate, rate);
+  FeatureExtractor made;
+  if (name == "Wav2Vec2FeatureExtractor")
+    made = samples_of(read);
+  else if (name == "Speech2TextFeatureExtractor")
+    made = filter_banks_of(read);
+  else if (name == "WhisperFeatureExtractor")
+    made = log_mel_of(read, rate);
+  else
     throw unreadable(file, "the feature extractor \"" + name +
-                               "\" is not served; served are Wav2Vec2FeatureExtractor and Speech2TextFeatureExtractor");
-  made.bins = 80;
-  read.number("num_mel_bins", 1, most_bins, made.bins);
-  read.flag("do_ceptral_normalize", made.do_ceptral_normalize);
-  read.flag("normalize_means", made.normalize_means);
-  read.flag("normalize_vars", made.normalize_vars);
-  if (const json* dither = read.find("dither"); dither && *dither != 0)
-    throw unreadable(file, "dither is " + dither->dump() + "; random noise is not served, only 0");
+                               "\" is not served; served are Wav2Vec2FeatureExtractor, Speech2TextFeatureExtractor "
+                               "and WhisperFeatureExtractor");
+  made.rate = rate;
   return made;
 }
 
@@ -126,7 +163,7 @@ std::optional<FeatureExtractor> FeatureExtractor::read(const std::filesystem::pa
 
 Arrays FeatureExtractor::operator()(std::span<const float> samples) const {
   const auto count = static_cast<int64_t>(samples.size());
-  if (bins == 0) {
+  if (features == Features::Samples) {
     std::vector<float> values(samples.begin(), samples.end());
     if (do_normalize && !values.empty()) {
       const Moments of = moments(samples, 0, 1);
@@ -134,6 +171,12 @@ Arrays FeatureExtractor::operator()(std::span<const float> samples) const {
       for (float& value : values) value = static_cast<float>((value - of.mean) / deviation);
     }
     return {{"input_values", {{1, count}, std::move(values)}}};
+  }
+  if (features == Features::LogMel) {
+    std::vector<float> row(samples.begin(), samples.begin() + std::min(count, window));
+    row.resize(static_cast<size_t>(window));
+    const LogMel spectrogram(bins, frame, hop, rate);
+    return {{"input_features", {{1, bins, spectrogram.frames(window)}, spectrogram(row)}}};
   }
   const int64_t frames = FilterBanks::frames(count);
   if (frames == 0)

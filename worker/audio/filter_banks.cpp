@@ -15,42 +15,11 @@ constexpr size_t points = 512;
 constexpr double pre_emphasis = 0.97, least_frequency = 20, full_scale = 32768;
 constexpr double mel_floor = std::numeric_limits<float>::epsilon();
 
-using Spectrum = std::array<std::complex<double>, points>;
-
 double mel(double hertz) { return 1127.0 * std::log(1.0 + hertz / 700.0); }
-
-/// The roots of unity exp(-2 pi i k / points) for the first half of k.
-const std::array<std::complex<double>, points / 2>& roots() {
-  static const auto made = [] {
-    std::array<std::complex<double>, points / 2> all;
-    for (size_t k = 0; k < all.size(); ++k)
-      all[k] = std::polar(1.0, -2 * std::numbers::pi * static_cast<double>(k) / points);
-    return all;
-  }();
-  return made;
-}
-
-/// Transforms in place by Cooley and Tukey's algorithm of radix 2, decimation in time.
-void transform(Spectrum& values) {
-  for (size_t i = 1, j = 0; i < points; ++i) {  // the order of reversed bits
-    size_t bit = points / 2;
-    for (; j & bit; bit /= 2) j ^= bit;
-    j ^= bit;
-    if (i < j) std::swap(values[i], values[j]);
-  }
-  for (size_t length = 2; length <= points; length *= 2)
-    for (size_t start = 0; start < points; start += length)
-      for (size_t k = 0; k < length / 2; ++k) {
-        auto &even = values[start + k], &odd = values[start + k + length / 2];
-        const std::complex<double> turned = odd * roots()[k * (points / length)];
-        odd = even - turned;
-        even += turned;
-      }
-}
 
 }  // namespace
 
-FilterBanks::FilterBanks(int64_t bins, int64_t rate) {
+FilterBanks::FilterBanks(int64_t bins, int64_t rate) : transform_(points) {
   for (int64_t i = 0; i < frame; ++i) {
     const double hann = 0.5 - 0.5 * std::cos(2 * std::numbers::pi * static_cast<double>(i) / (frame - 1));
     window_.push_back(std::pow(hann, 0.85));
@@ -77,7 +46,7 @@ std::vector<float> FilterBanks::operator()(std::span<const float> samples) const
   const int64_t count = frames(static_cast<int64_t>(samples.size()));
   std::vector<float> values;
   values.reserve(static_cast<size_t>(count) * triangles_.size());
-  Spectrum spectrum;
+  std::vector<FourierTransform::Complex> padded(points), spectrum(points);
   std::array<double, points / 2 + 1> power;
   std::array<double, frame> wave;
   for (int64_t f = 0; f < count; ++f) {
@@ -86,12 +55,11 @@ std::vector<float> FilterBanks::operator()(std::span<const float> samples) const
       wave[i] = samples[static_cast<size_t>(f * hop) + i] * full_scale;
       mean += wave[i] / frame;
     }
-    spectrum.fill(0);
     for (size_t i = 0; i < wave.size(); ++i) {
       const double before = wave[i > 0 ? i - 1 : 0] - mean;
-      spectrum[i] = (wave[i] - mean - pre_emphasis * before) * window_[i];
+      padded[i] = (wave[i] - mean - pre_emphasis * before) * window_[i];
     }
-    transform(spectrum);
+    transform_(padded, spectrum);
     for (size_t i = 0; i < power.size(); ++i)  // transformers keeps the spectrum in single precision
       power[i] = std::norm(std::complex<double>(std::complex<float>(spectrum[i])));
     for (const Triangle& triangle : triangles_) {

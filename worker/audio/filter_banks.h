@@ -5,6 +5,8 @@
 #include <span>
 #include <vector>
 
+#include "worker/audio/fourier.h"
+
 namespace pm::audio {
 
 /// Computes log mel energies of frames of 400 samples at every 160th, by a transform of 512 points, with the steps of
@@ -27,6 +29,7 @@ class FilterBanks {
   };
   std::vector<Triangle> triangles_;
   std::vector<double> window_;
+  FourierTransform transform_;
 };
 
 }  // namespace pm::audio

@@ -33,6 +33,8 @@ struct SamplingParams {
   int64_t min_new_tokens = 0;                          ///< end tokens are banned before the answer has this many tokens
   /// Token sequences that are banned; a sequence that is a single end token is ignored.
   std::vector<std::vector<int32_t>> bad_words;
+  /// Tokens that are banned everywhere, and those that are banned as the first token of the answer.
+  std::vector<int32_t> suppress_tokens, begin_suppress_tokens;
   std::vector<std::pair<int32_t, double>> logit_bias;  ///< added to the logits of these tokens, after the penalties
   std::vector<int32_t> eos;                            ///< end-of-sequence token ids
   int32_t forced_bos = -1, forced_eos = -1;            ///< forced second token of a sequence and forced last token at
@@ -49,7 +51,8 @@ struct SamplingParams {
   /// Returns true if penalties or bans change the scores. Otherwise greedy decoding is a plain argmax.
   bool edits_scores() const {
     return repetition_penalty != 1 || presence_penalty != 0 || frequency_penalty != 0 || no_repeat_ngram_size > 0 ||
-           min_new_tokens > 0 || !bad_words.empty() || !logit_bias.empty();
+           min_new_tokens > 0 || !bad_words.empty() || !suppress_tokens.empty() || !begin_suppress_tokens.empty() ||
+           !logit_bias.empty();
   }
 };
 
@@ -98,6 +101,7 @@ struct Request {
   /// What an encoder of images or audio reads, one row under the names of a forward pass: pixel_values, or
   /// input_features with attention_mask. Empty: the model has no such encoder.
   Arrays source;
+  bool has_start = false;  ///< with a source: `prompt` begins the decoder's sequence, without the model's start token
   std::vector<WeightedSource> sources;  ///< in place of `prompt`, of an encoder of tokens; empty: the prompt
   /// The constraint at the beginning of the answer, of which every sequence gets its own; nullptr: none. Not with
   /// beams.

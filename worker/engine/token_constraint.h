@@ -12,6 +12,9 @@ namespace pm::engine {
 struct TokenMask {
   std::vector<uint32_t> words;  ///< bit id % 32 of word id / 32; ids beyond are not allowed
   bool may_end = false;         ///< true: the sequence may end here; end tokens are allowed then, and only then
+  /// Where the allowed ids from here on are together more probable than each of the allowed ids before, only they are
+  /// allowed; -1: no such ids.
+  int32_t joint_from = -1;
 
   bool allows(int64_t id) const {
     const auto word = static_cast<size_t>(id) / 32;

@@ -337,10 +337,6 @@ at::Tensor Input::operator()(const Batch& batch, comm::Communicator& comm) const
     // The projection is linear: it takes this rank's rows, and the sum over ranks adds what it makes of them.
     if (project_tokens_ && projection_) x = projection_->product(x);
   }
-  if (convolutions_) {
-    x = frames(batch);
-    if (scale_ != 1) x.mul_(scale_);
-  }
   const bool together = axial_rows_ || (position_ && !position_last_);  // one reduction for both tables
   if (together) {
     // the streams that predict the next token stand at its position
@@ -355,9 +351,14 @@ at::Tensor Input::operator()(const Batch& batch, comm::Communicator& comm) const
                   features_->partial(features, position_offset_));  // tables of positions in the same reduction
   const EntityRows& entities = batch.entities;
   if (entities.ids.defined()) x.index_copy_(0, entities.rows, entities_->partial(entities));
-  if (comm.size() > 1 && x.defined() && !convolutions_) {
+  if (comm.size() > 1 && x.defined()) {
     if (!token_ || !together) x = x.contiguous();
     comm.all_reduce(x);
+  }
+  if (convolutions_) {  // which every rank has in full
+    at::Tensor heard = frames(batch);
+    if (scale_ != 1) heard.mul_(scale_);
+    x = x.defined() ? x.add_(heard) : heard;
   }
   if (target_.defined()) x = at::where((batch.tokens < 0).unsqueeze(1), target_, x);
   if (batch.streams > 0) x = with_streams(x, batch.streams);

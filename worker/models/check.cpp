@@ -59,9 +59,11 @@ void check_input(const policy::Model& model, const policy::Stack& stack) {
                         !input.tables.empty() || input.features || input.projection || input.class_token ||
                         input.distillation_token || input.norm || input.convolutions || input.positional_convolution))
     refuse("has vectors in place of tokens beside tokens, positions, tables, patches, audio or a norm of their mean");
-  if (input.convolutions && (input.token || input.positions || input.features || !input.tables.empty() ||
-                             input.reads_images() || input.position_after_norm))
+  if (input.convolutions &&
+      (input.token || input.features || !input.tables.empty() || input.reads_images() || input.position_after_norm))
     refuse("has audio beside tokens, patches or tables");
+  if (input.convolutions && input.positions && input.convolutions->exact_length == 0)
+    refuse("has learned positions of audio whose rows may have any length");
   if (input.positional_convolution && !input.convolutions) refuse("has a positional convolution without audio");
   for (const policy::Convolution& layer :
        input.convolutions ? input.convolutions->layers : std::vector<policy::Convolution>{}) {

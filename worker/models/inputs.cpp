@@ -401,10 +401,17 @@ class Reader {
   }
 
   /// Returns the number of samples (frames of filter banks) of each row that are no padding. As transformers' feature
-  /// extractors do, padding stands behind.
-  std::vector<int64_t> lengths(const std::string& name, const at::Tensor& values) {
+  /// extractors do, padding stands behind. Rows of one exact length count whole, whatever their mask says.
+  std::vector<int64_t> lengths(const policy::Convolutions& convolutions, const at::Tensor& values) {
+    const std::string& name = convolutions.input;
     const at::Tensor mask = tensors_.mask("attention_mask", {values.size(0), values.size(1)});
     std::vector<int64_t> counts(static_cast<size_t>(values.size(0)), values.size(1));
+    if (convolutions.exact_length > 0) {
+      if (values.size(1) != convolutions.exact_length)
+        refuse("the rows of " + name + " have " + std::to_string(values.size(1)) + " frames, " + model_.architecture +
+               " reads exactly " + std::to_string(convolutions.exact_length) + "; pad or cut the audio");
+      return counts;
+    }
     for (int64_t row = 0; mask.defined() && row < values.size(0); ++row) {
       const auto count = mask[row].sum().item<int64_t>();
       if (count == 0) refuse("row " + std::to_string(row) + " of attention_mask is all zero");
@@ -422,12 +429,17 @@ class Reader {
     const Array* array = tensors_.find(name);
     if (!array) refuse("the inputs have no tensor \"" + name + "\"");
     if (!std::holds_alternative<std::vector<float>>(array->values)) refuse(name + " has integers, expected fp32");
-    const at::Tensor values = tensor_of(*array);
+    at::Tensor values = tensor_of(*array);
     const bool samples = convolutions.bins == 0;
-    if (values.dim() != (samples ? 2 : 3) || values.numel() == 0 || (!samples && values.size(2) != convolutions.bins))
+    const std::string bins = std::to_string(convolutions.bins);
+    if (values.dim() != (samples ? 2 : 3) || values.numel() == 0 ||
+        (!samples && values.size(convolutions.bins_first ? 1 : 2) != convolutions.bins))
       refuse(name + " has the shape " + c10::str(values.sizes()) + ", expected " +
-             (samples ? "[rows, samples]" : "[rows, frames, " + std::to_string(convolutions.bins) + "]"));
-    const std::vector<int64_t> counts = lengths(name, values);
+             (samples                   ? "[rows, samples]"
+              : convolutions.bins_first ? "[rows, " + bins + ", frames]"
+                                        : "[rows, frames, " + bins + "]"));
+    if (convolutions.bins_first) values = values.transpose(1, 2);
+    const std::vector<int64_t> counts = lengths(convolutions, values);
     const int64_t frames = convolutions.frames(values.size(1));
     const bool whole = std::any_of(model_.heads.begin(), model_.heads.end(),
                                    [](const policy::Head& head) { return head.reads_padding(); });
@@ -460,21 +472,6 @@ class Reader {
   int64_t pictured_ = 0;     ///< images of a stack with a backbone
   at::Tensor ids_, mask_;    ///< of the encoder
 };
-
-/// Refuses arrays whose number of values does not match their shape.
-void check_shapes(const Arrays& arrays) {
-  for (const auto& [name, array] : arrays) {
-    int64_t elements = 1;
-    for (int64_t size : array.shape) {
-      if (size < 0 || size > (int64_t{1} << 31) || elements > (int64_t{1} << 31))
-        refuse(name + " has an impossible shape");
-      elements *= size;
-    }
-    const size_t held = std::visit([](const auto& values) { return values.size(); }, array.values);
-    if (held != static_cast<size_t>(elements))
-      refuse(name + " has " + std::to_string(held) + " values, its shape asks for " + std::to_string(elements));
-  }
-}
 
 }  // namespace
 

@@ -49,7 +49,7 @@ Array small_image(const policy::Backbone& backbone) {
 Array silence(const policy::Convolutions& convolutions, int64_t frames) {
   const int64_t length = convolutions.length(frames), bins = std::max<int64_t>(1, convolutions.bins);
   std::vector<int64_t> shape{1, length};
-  if (convolutions.bins > 0) shape.push_back(bins);
+  if (convolutions.bins > 0) shape.insert(convolutions.bins_first ? shape.begin() + 1 : shape.end(), bins);
   return {shape, std::vector<float>(static_cast<size_t>(length * bins))};
 }
 

@@ -190,6 +190,7 @@ void ApiServer::Impl::add_routes() {
   asks("/v1/embeddings", create_embeddings, describe_embeddings(context));
   asks("/embed", embed_audio, describe_audio_embedding(context));
   asks("/v1/audio/transcriptions", transcribe, describe_transcription(context));
+  asks("/v1/audio/translations", translate, describe_translation(context));
   asks("/v1/audio/classifications", classify_audio, describe_audio_classification(context));
   asks("/classify", classify, describe_classify(context));
   asks("/detect", detect, describe_detect(context));

@@ -64,6 +64,18 @@ TEST(Recurrence, APlanHasMemoryForTheStatesOfAllItsSequences) {
                   7 * state_bytes_per_sequence(metadata, partition, rank.rank));
 }
 
+TEST(Recurrence, EachTensorRankNeedsAUnit) {
+  const Hardware hardware{
+      .kind = DeviceKind::CPU, .devices = 6, .device_memory = int64_t{4} << 30, .memory_source = "spec"};
+  const Decision decision = decide(hybrid(), hardware, {.tensor = 6});
+  ASSERT_TRUE(decision.refusal);
+  EXPECT_NE(
+      decision.refusal->message.find("tensor=6, but the decoder has recurrent layers of 5 groups of heads and each "
+                                     "rank needs at least one; use at most 5"),
+      std::string::npos)
+      << decision.refusal->message;
+}
+
 TEST(Recurrence, StagesHaveTheLayersOfEachKindThatTheyHold) {
   const ModelMetadata metadata = hybrid();
   const auto held = [&](int64_t begin, int64_t end) {

@@ -162,6 +162,26 @@ void ban_words(Edits& edits, const SamplingParams& sampling, std::span<const int
   }
 }
 
+void ban_suppressed(Edits& edits, const SamplingParams& sampling, const History& history) {
+  for (const int32_t id : sampling.suppress_tokens) edits.ban(id);
+  // as in transformers, a forced second token is no answer yet
+  const size_t begin = history.prompt + (sampling.forced_bos >= 0 && history.prompt == 1 ? 1 : 0);
+  if (history.tokens.size() == begin)
+    for (const int32_t id : sampling.begin_suppress_tokens) edits.ban(id);
+}
+
+/// Excludes the ids before `first` where those from it on are together more probable than each of these. What scores
+/// have in common, as the logarithm of a softmax has, does not matter.
+void prefer_joint(std::vector<float>& scores, size_t first) {
+  if (first == 0 || first >= scores.size()) return;
+  const auto middle = scores.begin() + static_cast<std::ptrdiff_t>(first);
+  const float best = *std::max_element(middle, scores.end()), rival = *std::max_element(scores.begin(), middle);
+  if (best == minus_infinity) return;
+  double total = 0;
+  for (auto score = middle; score != scores.end(); ++score) total += std::exp(static_cast<double>(*score) - best);
+  if (best + std::log(total) > rival) std::fill(scores.begin(), middle, minus_infinity);
+}
+
 void apply_mask(std::vector<float>& scores, const TokenMask& mask, const SamplingParams& sampling) {
   std::vector<std::pair<size_t, float>> ends;
   for (const int32_t id : sampling.eos)
@@ -174,6 +194,7 @@ void apply_mask(std::vector<float>& scores, const TokenMask& mask, const Samplin
       if ((bits >> i & 1) == 0) scores[first + i] = minus_infinity;
   }
   for (const auto& [id, score] : ends) scores[id] = mask.may_end ? score : minus_infinity;
+  if (mask.joint_from >= 0) prefer_joint(scores, static_cast<size_t>(mask.joint_from));
 }
 
 }  // namespace
@@ -191,6 +212,7 @@ std::vector<ops::ScoreEdit> score_edits(const SamplingParams& sampling, const Hi
   add_bias(edits, sampling);
   ban_ngrams(edits, sampling.no_repeat_ngram_size, history.tokens);
   ban_words(edits, sampling, history.tokens);
+  ban_suppressed(edits, sampling, history);
   if (static_cast<int64_t>(history.tokens.size() - std::min(history.prompt, history.tokens.size())) <
       sampling.min_new_tokens) {
     for (int32_t id : sampling.eos) edits.ban(id);

@@ -24,10 +24,10 @@ std::vector<ops::ScoreEdit> score_edits(const SamplingParams&, const History&, s
 bool supports_device_sampling(const SamplingParams&, int64_t vocabulary);
 
 /// Applies the logits processors and warpers of Hugging Face in their order: repetition_penalty, presence and frequency
-/// penalties, logit_bias, no_repeat_ngram_size, bad_words, min_new_tokens, forced tokens; when sampling also
-/// temperature, top_k, top_p, min_p and typical_p, each of which keeps at least `min_tokens_to_keep` tokens. A mask
-/// excludes tokens before these warpers; it allows end tokens where it allows the end. Excluded tokens have the score
-/// -inf.
+/// penalties, logit_bias, no_repeat_ngram_size, bad_words, suppressed tokens, min_new_tokens, forced tokens; when
+/// sampling also temperature, top_k, top_p, min_p and typical_p, each of which keeps at least `min_tokens_to_keep`
+/// tokens. A mask excludes tokens before these warpers; it allows end tokens where it allows the end. Excluded tokens
+/// have the score -inf.
 std::vector<float> process_logits(std::span<const float> logits, const SamplingParams&, const History& = {},
                                   size_t min_tokens_to_keep = 1, const TokenMask* = nullptr);
 /// Returns true if the mask allows the token, which may be an end token.

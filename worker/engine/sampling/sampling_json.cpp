@@ -53,6 +53,11 @@ GenerationConfig read_generation_config(const nlohmann::json& object) {
   values.apply_to(config);
   const auto words = object.find("bad_words_ids");
   if (words != object.end() && !words->is_null()) words->get_to(config.sampling.bad_words);
+  for (const auto& [name, member] : {std::pair{"suppress_tokens", &SamplingParams::suppress_tokens},
+                                     {"begin_suppress_tokens", &SamplingParams::begin_suppress_tokens}}) {
+    const auto ids = object.find(name);
+    if (ids != object.end() && !ids->is_null()) ids->get_to(config.sampling.*member);
+  }
   return config;
 }
 

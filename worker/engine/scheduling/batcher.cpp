@@ -71,7 +71,8 @@ std::unique_ptr<SequenceGroup> Batcher::make(Request request, std::function<void
   if (limits_.source_inputs) {
     group->sources.push_back(
         {.tokens = {}, .inputs = std::move(request.source), .states = source_tokens, .blocks = {}});
-    request.prompt.insert(request.prompt.begin(), limits_.decoder_start);
+    if (!request.has_start) request.prompt.insert(request.prompt.begin(), limits_.decoder_start);
+    if (request.prompt.empty()) refuse("the decoder's sequence begins with 0 tokens; at least 1 is required");
   } else if (!request.sources.empty()) {
     if (limits_.decoder_start < 0 || !request.prompt.empty())
       refuse(

@@ -21,6 +21,20 @@ void check_range(const std::string& name, const at::Tensor& values, int64_t firs
   }
 }
 
+void check_shapes(const Arrays& arrays) {
+  for (const auto& [name, array] : arrays) {
+    int64_t elements = 1;
+    for (int64_t size : array.shape) {
+      if (size < 0 || size > (int64_t{1} << 31) || elements > (int64_t{1} << 31))
+        refuse(name + " has an impossible shape");
+      elements *= size;
+    }
+    const size_t held = std::visit([](const auto& values) { return values.size(); }, array.values);
+    if (held != static_cast<size_t>(elements))
+      refuse(name + " has " + std::to_string(held) + " values, its shape asks for " + std::to_string(elements));
+  }
+}
+
 const Array* RequestTensors::find(const std::string& name) {
   if (std::find(known_.begin(), known_.end(), name) == known_.end()) known_.push_back(name);
   const auto found = arrays_.find(name);

@@ -17,6 +17,9 @@ namespace pm::models {
 void check_range(const std::string& name, const at::Tensor& values, int64_t first, int64_t end,
                  const std::string& what);
 
+/// Refuses arrays whose number of values does not match their shape.
+void check_shapes(const Arrays& arrays);
+
 class RequestTensors {
  public:
   RequestTensors(const policy::Model& model, const Arrays& arrays) : model_(model), arrays_(arrays) {}

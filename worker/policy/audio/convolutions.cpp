@@ -33,6 +33,8 @@ std::optional<Convolutions> Builder::convolutions(const Context& context, const 
   if (!input || !node->get("kernel")) refuse_policy(*node, "convolutions need \"input\" and \"kernel\"");
   Convolutions convolutions{.input = input->text, .features = features ? features->text : "", .layers = {}};
   if (node->get("bins")) convolutions.bins = small_size(*node, "bins", scope);
+  if (const Node* first = node->get("bins_first")) convolutions.bins_first = evaluate_bool(*first, scope.variables);
+  if (node->get("exact_length")) convolutions.exact_length = small_size(*node, "exact_length", scope);
   if (node->get("act")) convolutions.activation = activation(node->get("act"), scope.variables);
   if (const Node* gated = node->get("gated")) convolutions.gated = evaluate_bool(*gated, scope.variables);
   const Node* over_time = node->get("norm_over_time");
@@ -68,6 +70,9 @@ std::optional<Convolutions> Builder::convolutions(const Context& context, const 
   if (in != context.sizes.embedding)
     unreadable(*node, "the last convolution gives " + std::to_string(in) + " channels, the embedding has " +
                           std::to_string(context.sizes.embedding));
+  if (convolutions.exact_length > 0 && convolutions.frames(convolutions.exact_length) == 0)
+    unreadable(*node, "exact_length is " + std::to_string(convolutions.exact_length) +
+                          ", of which the convolutions make no frame");
   return convolutions;
 }
 

@@ -187,6 +187,8 @@ Rule stack() {
   const Rule convolutions = section({{"input", text},
                                      {"features", text},
                                      {"bins", expression},
+                                     {"bins_first", expression},
+                                     {"exact_length", expression},
                                      {"layers", expression},
                                      {"at", names},
                                      {"kernel", linear()},

@@ -24,6 +24,7 @@ int64_t Convolutions::frames(int64_t length) const {
 }
 
 int64_t Convolutions::length(int64_t frames) const {
+  if (exact_length > 0) return exact_length;
   int64_t length = frames;
   for (auto layer = layers.rbegin(); layer != layers.rend(); ++layer)
     length = std::max<int64_t>(1, (length - 1) * layer->stride + taps(*layer) - 2 * layer->padding);

@@ -22,9 +22,12 @@ struct Convolution {
 
 /// The convolutions that make the frames of a stack from the audio of a request.
 struct Convolutions {
-  std::string input;     ///< name in the request: samples [rows, samples], or filter banks [rows, frames, bins]
+  std::string input;     ///< name in the request: samples [rows, samples], or filter banks [rows, frames, bins], with
+                         ///< `bins_first` [rows, bins, frames]
   std::string features;  ///< the output with the normalized frames before the projection; empty: there is none
   int64_t bins = 0;      ///< channels of filter banks; 0: samples, which have one channel
+  bool bins_first = false;
+  int64_t exact_length = 0;              ///< the only length of a row, all of which counts, padding too; 0: any length
   std::optional<Activation> activation;  ///< after each norm
   bool gated = false;  ///< a gated linear unit instead: the first half of the channels times the sigmoid of the second
   std::vector<Convolution> layers;

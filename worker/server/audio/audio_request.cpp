@@ -5,6 +5,7 @@
 
 #include "base/base64.h"
 #include "worker/audio/audio.h"
+#include "worker/audio/log_mel.h"
 #include "worker/base/error.h"
 #include "worker/server/http/api_error.h"
 #include "worker/server/http/multipart.h"
@@ -96,21 +97,37 @@ std::vector<float> decode_audio(const ServerContext& context, const AudioForm& f
   }
 }
 
-Arrays audio_inputs(const ServerContext& context, std::span<const float> samples, const std::string& field) {
-  const Capabilities& can = context.capabilities;
+namespace {
+
+/// Calls `make`, whose refusals of the audio become those of the request.
+template <class Make>
+auto refusing_audio(const std::string& field, const Make& make) {
   try {
-    Arrays inputs = (*can.extractor)(samples);
-    const int64_t frames = inputs.begin()->second.shape[1] / can.audio_stride;
-    if (frames > max_audio_frames)
-      throw ApiError(413, "audio_too_large",
-                     field + " gives " + std::to_string(frames) + " frames; the model takes at most " +
-                         std::to_string(max_audio_frames) + " at once, send less audio",
-                     field);
-    return inputs;
+    return make();
   } catch (const Error& error) {
     if (error.kind == ErrorKind::Request) throw ApiError(400, "invalid_audio", field + ": " + error.what(), field);
     throw;
   }
+}
+
+}  // namespace
+
+Arrays audio_inputs(const ServerContext& context, std::span<const float> samples, const std::string& field) {
+  const Capabilities& can = context.capabilities;
+  Arrays inputs = refusing_audio(field, [&] { return (*can.extractor)(samples); });
+  const int64_t frames = inputs.begin()->second.shape[can.audio_bins_first ? 2 : 1] / can.audio_stride;
+  if (frames > max_audio_frames)
+    throw ApiError(413, "audio_too_large",
+                   field + " gives " + std::to_string(frames) + " frames; the model takes at most " +
+                       std::to_string(max_audio_frames) + " at once, send less audio",
+                   field);
+  return inputs;
+}
+
+std::vector<float> audio_spectrogram(const ServerContext& context, std::span<const float> samples,
+                                     const std::string& field) {
+  const audio::FeatureExtractor& how = *context.capabilities.extractor;
+  return refusing_audio(field, [&] { return audio::LogMel(how.bins, how.frame, how.hop, how.rate)(samples); });
 }
 
 Operation audio_operation(const ServerContext& context, std::string summary, const schema::Properties& own,

@@ -31,6 +31,10 @@ std::vector<float> decode_audio(const ServerContext&, const AudioForm&);
 /// one forward pass takes.
 Arrays audio_inputs(const ServerContext&, std::span<const float> samples, const std::string& field);
 
+/// Returns the spectrogram [bins, frames] of all samples, of any length, for a model of spectrograms. Throws ApiError
+/// 400 for audio that is too short.
+std::vector<float> audio_spectrogram(const ServerContext&, std::span<const float> samples, const std::string& field);
+
 /// Frames of audio that one forward pass takes.
 constexpr int64_t max_audio_frames = 16384;
 

@@ -18,8 +18,10 @@ constexpr size_t windows_at_once = 16;  ///< so that a long file does not fill t
 
 GenerationParams params_of(const ServerContext& context, const WritingOptions& options) {
   GenerationParams params;
-  const bool samples = options.temperature > 0;
-  params.values.set(&SamplingParams::do_sample, samples || context.defaults.config.sampling.do_sample);
+  const bool samples = options.temperature > 0,
+             // as for transformers, only a temperature makes a model sample that is told its task
+      by_default = context.defaults.config.sampling.do_sample && !context.capabilities.speech;
+  params.values.set(&SamplingParams::do_sample, samples || by_default);
   if (samples) params.values.set(&SamplingParams::temperature, options.temperature);
   if (!context.defaults.has_top_k) params.values.set(&SamplingParams::top_k, engine::default_top_k);
   return params;
@@ -28,33 +30,50 @@ GenerationParams params_of(const ServerContext& context, const WritingOptions& o
 LengthLimits length_of(const ServerContext& context, const WritingOptions& options) {
   const GenerationConfig& defaults = context.defaults.config;
   LengthLimits length{.field = "max_new_tokens", .max_new_tokens = options.max_new_tokens};
+  if (options.plain) return length;
   length.default_max_new_tokens = defaults.max_new_tokens;
-  if (!defaults.max_new_tokens) length.default_max_length = defaults.max_length;
+  // where a model is told its task, transformers counts neither these tokens nor those of the prompt as max_length
+  if (!defaults.max_new_tokens)
+    (context.capabilities.speech ? length.default_max_new_tokens : length.default_max_length) = defaults.max_length;
   length.min_length = defaults.min_length;
   return length;
 }
 
 }  // namespace
 
-std::optional<std::vector<std::vector<int32_t>>> write_speech(const ServerContext& context, const RoutedRequest& call,
-                                                              std::vector<Arrays> windows,
-                                                              const WritingOptions& options, const std::string& field,
-                                                              const std::shared_ptr<void>& admitted) {
-  const GenerationParams params = params_of(context, options);
+std::optional<std::vector<WrittenSpeech>> write_speech(const ServerContext& context, const RoutedRequest& call,
+                                                       std::vector<SpeechWindow> windows, const WritingOptions& options,
+                                                       const std::string& field,
+                                                       const std::shared_ptr<void>& admitted) {
+  const GenerationParams params = options.plain ? GenerationParams{} : params_of(context, options);
   const SamplingParams sampling =
-      make_sampling(params, context.defaults.config.sampling, context.random(), context.tokenizer);
+      options.plain ? SamplingParams{}
+                    : make_sampling(params, context.defaults.config.sampling, context.random(), context.tokenizer);
   engine::SearchParams search = context.defaults.config.search;
   search.num_return_sequences = 1;
-  std::vector<std::vector<int32_t>> written;
+  if (options.plain || std::any_of(windows.begin(), windows.end(), [](const auto& one) { return one.constraint; }))
+    search = {};
+  std::vector<WrittenSpeech> written;
   for (size_t first = 0; first < windows.size(); first += windows_at_once) {
+    const size_t end = std::min(windows.size(), first + windows_at_once);
     std::vector<EncodedPrompt> prompts;
-    for (size_t i = first; i < std::min(windows.size(), first + windows_at_once); ++i)
-      prompts.push_back({{}, std::move(windows[i])});
+    for (size_t i = first; i < end; ++i) {
+      const bool has_start = !windows[i].start.empty();
+      prompts.push_back({std::move(windows[i].start), std::move(windows[i].source), has_start});
+    }
     auto requests = make_engine_requests(context, call.request.id + "-" + std::to_string(first), std::move(prompts),
                                          field, params, sampling, search, length_of(context, options), -1);
+    for (size_t i = first; i < end; ++i) {
+      requests[i - first].constraint = windows[i].constraint;
+      if (windows[i].constraint) requests[i - first].logprobs = 0;
+    }
     OutputProcessor output(context, std::move(requests), {}, call.access, admitted, std::chrono::steady_clock::now());
     if (!run_to_completion(output, call, [](size_t, const std::string&) {})) return std::nullopt;
-    for (const Choice& choice : output.choices()) written.push_back(choice.ids());
+    for (const Choice& choice : output.choices()) {
+      WrittenSpeech& made = written.emplace_back(WrittenSpeech{.ids = choice.ids()});
+      for (const Choice::EmittedToken& one : choice.tokens())
+        made.mean_logprob += one.token.logprob / static_cast<double>(choice.tokens().size());
+    }
   }
   return written;
 }

@@ -5,6 +5,7 @@
 
 #include "worker/audio/windows.h"
 #include "worker/server/audio/audio_request.h"
+#include "worker/server/audio/prompted_speech.h"
 #include "worker/server/audio/speech_writer.h"
 #include "worker/server/audio/transcription_reply.h"
 #include "worker/server/generation/event_stream.h"
@@ -18,11 +19,10 @@ using nlohmann::json;
 
 constexpr double default_chunk_seconds = 30, max_chunk_seconds = 600, strides_per_chunk = 6;
 constexpr double longest_segment = 10, longest_pause = 1;  // seconds
-constexpr int64_t banks_per_second = 100;                  // filter banks of Kaldi have a shift of 10 ms
 constexpr double max_temperature = 2;
 
 struct TranscriptionRequest {
-  std::string format, language;
+  std::string format, language, prompt;
   Granularities granularities;
   audio::WindowLengths lengths;
   WritingOptions writing;
@@ -38,8 +38,8 @@ double read_seconds(Fields& fields, const char* name, double absent, double most
 
 /// Returns the samples for which the model has one frame.
 int64_t samples_per_frame(const Capabilities& can) {
-  const int64_t hop = can.extractor && can.extractor->bins > 0 ? can.extractor->rate / banks_per_second : 1;
-  return can.audio_stride * hop;
+  const bool samples = !can.extractor || can.extractor->features == audio::Features::Samples;
+  return can.audio_stride * (samples ? 1 : can.extractor->hop);
 }
 
 /// Reads chunk_length_s and stride_length_s as transformers' pipeline has them. Windows end where the limit of frames
@@ -47,6 +47,11 @@ int64_t samples_per_frame(const Capabilities& can) {
 /// that generates stand side by side.
 audio::WindowLengths read_lengths(Fields& fields, const ServerContext& context) {
   const Capabilities& can = context.capabilities;
+  if (can.speech) {  // windows have one length, and times say where the next begins
+    fields.only("chunk_length_s", can.extractor->window / can.extractor->rate);
+    fields.only("stride_length_s", 0);
+    return {};
+  }
   const bool writes = can.writes_speech();
   const int64_t rate = can.extractor ? can.extractor->rate : 1, align = samples_per_frame(can),
                 frames = writes ? std::min(max_audio_frames, context.max_model_len) : max_audio_frames;
@@ -111,7 +116,10 @@ TranscriptionRequest read_request(const ServerContext& context, const json& opti
   const bool writes = context.capabilities.writes_speech();
   request.granularities = read_granularities(fields, request.format, writes);
   request.language = fields.text("language").value_or("");
-  if (!fields.text("prompt").value_or("").empty())
+  request.prompt = fields.text("prompt").value_or("");
+  const auto& speech = context.capabilities.speech;
+  if (speech) request.language = read_speech_language(*speech, request.language);
+  if (!request.prompt.empty() && !(speech && speech->previous))
     throw ApiError(400, "invalid_value", "prompt is given, and the model reads audio only; leave it out", "prompt");
   if (writes)
     request.writing = read_writing(fields);
@@ -165,33 +173,54 @@ std::vector<TimedText> segments_of(const CtcDecoder& decoder, const std::vector<
       ++end;
     const int64_t start = words[first].start, stop = words[end - 1].end;
     const auto own = std::span(tokens).subspan(static_cast<size_t>(start), static_cast<size_t>(stop - start));
-    segments.push_back({decoder.decode(own).text, times.seconds(start), times.seconds(stop), decoder.collapse(own)});
+    segments.push_back(
+        {decoder.decode(own).text, times.seconds(start), times.seconds(stop), decoder.collapse(own), {}});
     first = end;
   }
   return segments;
+}
+
+[[noreturn]] void refuse_without_tokenizer() {
+  throw ApiError(400, "no_tokenizer",
+                 "the model's folder has no tokenizer that is served; POST /forward returns logits");
+}
+
+/// Transcribes or translates with a model that is told what to do.
+http::Response run_speech_task(const ServerContext& context, const RoutedRequest& call, const std::string& task,
+                               const TranscriptionRequest& request, const AudioForm& form,
+                               const std::shared_ptr<void>& admitted) {
+  if (!context.tokenizer) refuse_without_tokenizer();
+  const std::vector<float> samples = decode_audio(context, form);
+  const bool fits = static_cast<int64_t>(samples.size()) <= context.capabilities.extractor->window,
+             plain = request.format == "json" || request.format == "text";
+  const SpeechTask speech{.task = task,
+                          .language = request.language,
+                          .prompt = request.prompt,
+                          .times = !fits || !plain,
+                          .writing = request.writing};
+  const auto transcript = transcribe_prompted(context, call, speech, samples, form.field, admitted);
+  return transcript ? transcript_response(*transcript, request.format, request.granularities) : client_gone_response();
 }
 
 /// Transcribes with a model that generates text: each window gives a segment.
 http::Response transcribe_by_writing(const ServerContext& context, const RoutedRequest& call,
                                      const TranscriptionRequest& request, const AudioForm& form,
                                      const std::shared_ptr<void>& admitted) {
-  if (!context.tokenizer)
-    throw ApiError(400, "no_tokenizer",
-                   "the model's folder has no tokenizer that is served; POST /forward returns logits");
+  if (!context.tokenizer) refuse_without_tokenizer();
   const std::vector<float> samples = decode_audio(context, form);
   const auto windows = audio::split_windows(static_cast<int64_t>(samples.size()), request.lengths);
-  std::vector<Arrays> inputs;
-  for (const audio::Window& window : windows)
-    inputs.push_back(audio_inputs(
-        context, std::span(samples).subspan(static_cast<size_t>(window.first), static_cast<size_t>(window.length)),
-        form.field));
+  std::vector<SpeechWindow> inputs;
+  for (const audio::Window& window : windows) {
+    const auto own = std::span(samples).subspan(static_cast<size_t>(window.first), static_cast<size_t>(window.length));
+    inputs.push_back({audio_inputs(context, own, form.field), {}, {}});
+  }
   const auto written = write_speech(context, call, std::move(inputs), request.writing, form.field, admitted);
   if (!written) return client_gone_response();
   const auto rate = static_cast<double>(context.capabilities.extractor->rate);
-  Transcript transcript{{}, request.language, static_cast<double>(samples.size()) / rate, {}, {}};
+  Transcript transcript{.language = request.language, .duration = static_cast<double>(samples.size()) / rate};
   std::vector<int32_t> all;
   for (size_t w = 0; w < windows.size(); ++w) {
-    const std::vector<int32_t>& ids = (*written)[w];
+    const std::vector<int32_t>& ids = (*written)[w].ids;
     std::vector<int32_t> sequence;  // with its start token, as transformers decodes it
     if (context.decoder_start >= 0) sequence.push_back(static_cast<int32_t>(context.decoder_start));
     sequence.insert(sequence.end(), ids.begin(), ids.end());
@@ -199,44 +228,16 @@ http::Response transcribe_by_writing(const ServerContext& context, const RoutedR
     transcript.segments.push_back({context.tokenizer->decode(sequence),
                                    static_cast<double>(windows[w].first) / rate,
                                    static_cast<double>(windows[w].first + windows[w].length) / rate,
-                                   {ids.begin(), ids.end()}});
+                                   {ids.begin(), ids.end()},
+                                   {}});
   }
   transcript.text = context.tokenizer->decode(all);
   return transcript_response(transcript, request.format, request.granularities);
 }
 
-}  // namespace
-
-Operation describe_transcription(const ServerContext& context) {
-  const bool writes = context.capabilities.writes_speech();
-  schema::Properties own{
-      {"response_format", schema::one_of(transcript_formats, "Form of the reply; default json")},
-      {"language", schema::text("Language of the audio, returned in verbose_json; the model has one of its own")},
-      {"prompt", schema::described(schema::one_of({""}), "The model reads no prompt")},
-      {"temperature", writes ? schema::number(0, max_temperature, "Above 0, tokens are sampled")
-                             : schema::integer(0, 0, "A CTC model does not sample")},
-      {"timestamp_granularities",
-       schema::list(writes ? schema::one_of({"segment"}) : schema::one_of({"word", "segment"}), 0, 0,
-                    "Only with verbose_json; default segment")},
-      {"stream", schema::constant(false)},
-      {"chunk_length_s", schema::number(0, max_chunk_seconds, "Seconds of a window of long audio; default 30", true)},
-      {"stride_length_s", writes
-                              ? schema::constant(0)
-                              : schema::number(0, max_chunk_seconds,
-                                               "Seconds of context on both sides of a window; default a sixth of it")}};
-  if (writes)
-    own.push_back({"max_new_tokens", schema::integer(1, INT64_MAX, "Maximum number of tokens of each window")});
-  Operation made = audio_operation(context, "Transcription, compatible with OpenAI's API", own, transcript_schema());
-  for (const char* type : {"text/plain", "application/x-subrip", "text/vtt"}) made.replies[type] = schema::text();
-  return made;
-}
-
-http::Response transcribe(const ServerContext& context, const RoutedRequest& call) {
-  const auto admitted = context.admit();
-  const AudioForm form =
-      read_audio_form(context, call, {"temperature", "chunk_length_s", "stride_length_s", "stream", "max_new_tokens"});
-  const TranscriptionRequest request = read_request(context, form.options);
-  if (context.capabilities.writes_speech()) return transcribe_by_writing(context, call, request, form, admitted);
+/// Transcribes with a model that scores classes of frames.
+http::Response transcribe_by_frames(const ServerContext& context, const RoutedRequest& call,
+                                    const TranscriptionRequest& request, const AudioForm& form) {
   const auto& decoder = context.capabilities.ctc;
   if (!decoder)
     throw ApiError(400, "no_tokenizer",
@@ -247,11 +248,70 @@ http::Response transcribe(const ServerContext& context, const RoutedRequest& cal
   const CtcText text = decoder->decode(tokens);
   const FrameTimes times{context.capabilities.audio_stride, context.capabilities.extractor->rate};
   const double duration = static_cast<double>(samples.size()) / static_cast<double>(times.rate);
-  Transcript transcript{text.text, request.language, duration, {}, {}};
+  Transcript transcript{.text = text.text, .language = request.language, .duration = duration};
   for (const CtcWord& word : text.words)
-    transcript.words.push_back({word.word, times.seconds(word.start), times.seconds(word.end), {}});
+    transcript.words.push_back({word.word, times.seconds(word.start), times.seconds(word.end), {}, {}});
   transcript.segments = segments_of(*decoder, tokens, text.words, times);
   return transcript_response(transcript, request.format, request.granularities);
+}
+
+http::Response answer(const ServerContext& context, const RoutedRequest& call, const std::string& task) {
+  const auto admitted = context.admit();
+  const AudioForm form =
+      read_audio_form(context, call, {"temperature", "chunk_length_s", "stride_length_s", "stream", "max_new_tokens"});
+  const TranscriptionRequest request = read_request(context, form.options);
+  const Capabilities& can = context.capabilities;
+  if (can.speech) return run_speech_task(context, call, task, request, form, admitted);
+  return can.writes_speech() ? transcribe_by_writing(context, call, request, form, admitted)
+                             : transcribe_by_frames(context, call, request, form);
+}
+
+Operation describe(const ServerContext& context, std::string summary) {
+  const bool writes = context.capabilities.writes_speech(), prompted = context.capabilities.speech.has_value(),
+             reads_prompt = prompted && context.capabilities.speech->previous;
+  schema::Properties own{
+      {"response_format", schema::one_of(transcript_formats, "Form of the reply; default json")},
+      {"language",
+       schema::text(prompted ? "Code or English name of the language of the audio; it is recognized by default"
+                             : "Language of the audio, returned in verbose_json; the model has one of its own")},
+      {"prompt", reads_prompt ? schema::text("Text that went before the audio; its last tokens are read")
+                              : schema::described(schema::one_of({""}), "The model reads no prompt")},
+      {"temperature", writes ? schema::number(0, max_temperature, "Above 0, tokens are sampled")
+                             : schema::integer(0, 0, "A CTC model does not sample")},
+      {"timestamp_granularities",
+       schema::list(writes ? schema::one_of({"segment"}) : schema::one_of({"word", "segment"}), 0, 0,
+                    "Only with verbose_json; default segment")},
+      {"stream", schema::constant(false)},
+      {"chunk_length_s",
+       prompted ? schema::constant(context.capabilities.extractor->window / context.capabilities.extractor->rate)
+                : schema::number(0, max_chunk_seconds, "Seconds of a window of long audio; default 30", true)},
+      {"stride_length_s", writes
+                              ? schema::constant(0)
+                              : schema::number(0, max_chunk_seconds,
+                                               "Seconds of context on both sides of a window; default a sixth of it")}};
+  if (writes)
+    own.push_back({"max_new_tokens", schema::integer(1, INT64_MAX, "Maximum number of tokens of each window")});
+  Operation made = audio_operation(context, std::move(summary), own, transcript_schema());
+  for (const char* type : {"text/plain", "application/x-subrip", "text/vtt"}) made.replies[type] = schema::text();
+  return made;
+}
+
+}  // namespace
+
+Operation describe_transcription(const ServerContext& context) {
+  return describe(context, "Transcription, compatible with OpenAI's API");
+}
+
+Operation describe_translation(const ServerContext& context) {
+  return describe(context, "Translation of speech to English, compatible with OpenAI's API");
+}
+
+http::Response transcribe(const ServerContext& context, const RoutedRequest& call) {
+  return answer(context, call, "transcribe");
+}
+
+http::Response translate(const ServerContext& context, const RoutedRequest& call) {
+  return answer(context, call, "translate");
 }
 
 }  // namespace pm::server

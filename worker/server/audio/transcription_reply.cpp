@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "base/white_space.h"
 #include "worker/server/http/json_response.h"
 
 namespace pm::server {
@@ -34,13 +35,14 @@ std::string subtitles(const std::vector<TimedText>& segments, bool web) {
   size_t number = 0;
   for (const TimedText& segment : segments) {
     if (!web) all += std::to_string(++number) + "\n";
-    all += clock_time(segment.start, mark) + " --> " + clock_time(segment.end, mark) + "\n" + segment.text + "\n\n";
+    all += clock_time(segment.start, mark) + " --> " + clock_time(segment.end, mark) + "\n" +
+           std::string(base::trimmed(segment.text)) + "\n\n";
   }
   return all;
 }
 
 json verbose(const Transcript& transcript, const Granularities& with) {
-  json reply{{"task", "transcribe"},
+  json reply{{"task", transcript.task},
              {"language", transcript.language},
              {"duration", transcript.duration},
              {"text", transcript.text}};
@@ -51,13 +53,15 @@ json verbose(const Transcript& transcript, const Granularities& with) {
   }
   if (!with.segments) return reply;
   reply["segments"] = json::array();
-  for (const TimedText& segment : transcript.segments)
-    reply["segments"].push_back({{"id", reply["segments"].size()},
-                                 {"start", segment.start},
-                                 {"end", segment.end},
-                                 {"text", segment.text},
-                                 {"tokens", segment.tokens},
-                                 {"temperature", 0}});
+  for (const TimedText& segment : transcript.segments) {
+    json& made = reply["segments"].emplace_back(json{{"id", reply["segments"].size()},
+                                                     {"start", segment.start},
+                                                     {"end", segment.end},
+                                                     {"text", segment.text},
+                                                     {"tokens", segment.tokens},
+                                                     {"temperature", transcript.temperature}});
+    if (segment.mean_logprob) made["avg_logprob"] = *segment.mean_logprob;
+  }
   return reply;
 }
 
@@ -80,9 +84,10 @@ json transcript_schema() {
                                        {"end", seconds, true},
                                        {"text", schema::text(), true},
                                        {"tokens", schema::list(schema::integer(0, INT64_MAX)), true},
-                                       {"temperature", schema::real(), true}});
+                                       {"temperature", schema::real(), true},
+                                       {"avg_logprob", schema::real()}});
   return schema::object({{"text", schema::text(), true},
-                         {"task", schema::constant("transcribe")},
+                         {"task", schema::one_of({"transcribe", "translate"})},
                          {"language", schema::text()},
                          {"duration", seconds},
                          {"words", schema::list(word)},

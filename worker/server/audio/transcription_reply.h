@@ -15,10 +15,13 @@ struct TimedText {
   std::string text;
   double start = 0, end = 0;
   std::vector<int64_t> tokens;  ///< of a segment
+  std::optional<double> mean_logprob = {};
 };
 
 struct Transcript {
   std::string text, language;
+  std::string task = "transcribe";
+  double temperature = 0;
   double duration = 0;  ///< seconds of audio
   std::vector<TimedText> words, segments;
 };

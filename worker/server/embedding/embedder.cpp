@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 
+#include "base/white_space.h"
 #include "worker/server/embedding/pooled_vector.h"
 #include "worker/server/http/api_error.h"
 #include "worker/server/tasks/vector_math.h"
@@ -126,11 +127,7 @@ const std::string& named_prompt(const Prompts& prompts, const std::string& name)
 EmbeddableText embeddable_text(const ServerContext& context, const std::string& prompt, const std::string& text,
                                bool truncate, const std::string& field) {
   std::string_view part = text;
-  constexpr std::string_view white_space = " \t\r\n\v\f";
-  if (context.capabilities.strip) {
-    part.remove_prefix(std::min(part.find_first_not_of(white_space), part.size()));
-    part = part.substr(0, part.find_last_not_of(white_space) + 1);
-  }
+  if (context.capabilities.strip) part = base::trimmed(part);
   return {encode_row(context, prompt + std::string(part), truncate, field),
           count_prompt_tokens(context, prompt, field)};
 }

@@ -20,13 +20,15 @@ std::string field_name(const std::string& field, size_t i, size_t count) {
   return count == 1 ? field : field + "[" + std::to_string(i) + "]";
 }
 
-/// Returns max_new_tokens for a prompt of `tokens` tokens.
-int64_t resolve_max_new_tokens(const ServerContext& context, const LengthLimits& length, int64_t tokens,
+/// Returns max_new_tokens for a prompt.
+int64_t resolve_max_new_tokens(const ServerContext& context, const LengthLimits& length, const EncodedPrompt& prompt,
                                const std::string& field) {
+  const auto tokens = static_cast<int64_t>(prompt.ids.size());
   const std::string window = std::to_string(context.max_model_len),
                     has = field + " has " + std::to_string(tokens) + " tokens";
   const bool encoder_decoder = is_encoder_decoder(context);
-  const int64_t start_tokens = encoder_decoder ? 1 : tokens;  // an encoder-decoder's answer begins with its start token
+  // an encoder-decoder's answer begins with its start token, unless the prompt is that of the decoder
+  const int64_t start_tokens = encoder_decoder && !prompt.has_start ? 1 : tokens;
   const auto refuse = [&](const std::string& message, const std::string& param) {
     throw ApiError(400, "context_length_exceeded", message, param);
   };
@@ -117,7 +119,7 @@ std::vector<engine::Request> make_engine_requests(const ServerContext& context, 
     const auto tokens = static_cast<int64_t>(prompts[i].ids.size());
     engine::Request request;
     request.id = id + "-" + std::to_string(i);
-    request.max_new_tokens = resolve_max_new_tokens(context, length, tokens, field_name(field, i, prompts.size()));
+    request.max_new_tokens = resolve_max_new_tokens(context, length, prompts[i], field_name(field, i, prompts.size()));
     request.sampling = sampling;
     request.sampling.seed += i;  // each prompt of a request samples with its own seed
     if (length.min_length)
@@ -134,6 +136,7 @@ std::vector<engine::Request> make_engine_requests(const ServerContext& context, 
         params.values.get(&engine::GenerationConfig::max_time).value_or(context.defaults.config.max_time.value_or(0));
     request.prompt = std::move(prompts[i].ids);
     request.source = std::move(prompts[i].source);
+    request.has_start = prompts[i].has_start;
     requests.push_back(std::move(request));
   }
   return requests;

@@ -20,10 +20,12 @@ struct LengthLimits {
   std::optional<int64_t> min_length;              ///< no end token before this length, counted as max_length
 };
 
-/// A prompt as the engine takes it: token ids, or the inputs of an encoder of images or audio.
+/// A prompt as the engine takes it: token ids, or the inputs of an encoder of images or audio with the ids that the
+/// answer continues.
 struct EncodedPrompt {
   std::vector<int32_t> ids;
   Arrays source;
+  bool has_start = false;  ///< of the inputs of an encoder: the ids have the start token, or another one
 };
 
 /// Encodes prompts. Texts get the special tokens that the checkpoint's tokenizer adds. `field` names the prompts in

@@ -26,8 +26,6 @@ void warn_about_unsupported(const json& config, const std::string& file) {
                                       {"top_h", 1},
                                       {"penalty_alpha", 0},
                                       {"exponential_decay_length_penalty", nullptr},
-                                      {"suppress_tokens", json::array()},
-                                      {"begin_suppress_tokens", json::array()},
                                       {"sequence_bias", nullptr},
                                       {"guidance_scale", 1},
                                       {"constraints", nullptr},

@@ -99,6 +99,10 @@ void find_embeddings(const policy::Model& model, Capabilities& capabilities) {
 /// Reads how audio becomes inputs and how it is embedded and spelled.
 void read_audio(const policy::Model& model, const std::filesystem::path& folder, Capabilities& capabilities) {
   capabilities.extractor = audio::FeatureExtractor::read(folder);
+  const bool spectrograms = capabilities.extractor && capabilities.extractor->features == audio::Features::LogMel;
+  if (capabilities.writes_speech() && spectrograms)
+    for (const policy::Stack& stack : model.stacks)
+      if (stack.input.token) capabilities.speech = SpeechTokens::read(folder, stack.vocab);
   if (model.task == policy::Task::Transcribe) capabilities.ctc = CtcDecoder::find(folder, &capabilities.ctc_refusal);
   if (model.task == policy::Task::Embed && model.kind == policy::ModelKind::Encoder)
     capabilities.audio_embedding = {"last_hidden_state", {Pooling::Mean}};
@@ -148,6 +152,7 @@ Capabilities read_capabilities(const policy::Model& model, const std::filesystem
   for (const policy::Stack& stack : model.stacks) {
     if (const auto& convolutions = stack.input.convolutions) {
       capabilities.audio = convolutions->input;
+      capabilities.audio_bins_first = convolutions->bins_first;
       for (const policy::Convolution& layer : convolutions->layers) capabilities.audio_stride *= layer.stride;
       continue;
     }
@@ -235,6 +240,7 @@ bool Capabilities::serves(const std::string& route) const {
   if (route == "/v1/completions" || route == "/generate_text/*") return generates;
   if (route == "/generate") return generates || captions_images();
   if (route == "/v1/audio/transcriptions") return task == policy::Task::Transcribe || writes_speech();
+  if (route == "/v1/audio/translations") return speech && speech->translates();
   if (route == "/v1/audio/classifications") return task == policy::Task::ClassifyAudio;
   if (route == "/embed") return !audio_embedding.output.empty();
   if (route == "/detect") return task == policy::Task::DetectObjects;
@@ -273,6 +279,7 @@ std::vector<std::string> Capabilities::routes() const {
                             "POST /v1/embeddings",
                             "POST /embed",
                             "POST /v1/audio/transcriptions",
+                            "POST /v1/audio/translations",
                             "POST /v1/audio/classifications",
                             "POST /classify",
                             "POST /detect",

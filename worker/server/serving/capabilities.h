@@ -15,6 +15,7 @@
 #include "worker/server/serving/embedding.h"
 #include "worker/server/serving/sentence_transformer.h"
 #include "worker/server/serving/sparse_embedding.h"
+#include "worker/server/serving/speech_tokens.h"
 #include "worker/tokenizer/ctc_decoder.h"
 
 namespace pm::server {
@@ -53,13 +54,15 @@ struct Capabilities {
   /// Values that a pass gives out per token, by what is asked of it: scores; hidden states; attentions per token and
   /// key.
   int64_t scores = 0, hidden_states = 0, attentions = 0;
-  std::string pixels;         ///< input with images under another name than pixel_values; empty: there is none
-  int64_t image_tokens = 0;   ///< tokens of an image, or learned queries beside the cells of an image of any size
-  int64_t cell_pixels = 0;    ///< side of a cell of an image; 0: all images have one size
-  std::string masks;          ///< output with a mask of each object; empty: the model makes none
-  std::string audio;          ///< input of samples or filter banks; empty: the model reads no audio
-  int64_t audio_stride = 1;   ///< samples (frames of filter banks) per frame
-  Embedding audio_embedding;  ///< x-vectors, or the states of the frames, whose mean is taken
+  std::string pixels;             ///< input with images under another name than pixel_values; empty: there is none
+  int64_t image_tokens = 0;       ///< tokens of an image, or learned queries beside the cells of an image of any size
+  int64_t cell_pixels = 0;        ///< side of a cell of an image; 0: all images have one size
+  std::string masks;              ///< output with a mask of each object; empty: the model makes none
+  std::string audio;              ///< input of samples or filter banks; empty: the model reads no audio
+  int64_t audio_stride = 1;       ///< samples (frames of filter banks) per frame
+  bool audio_bins_first = false;  ///< filter banks are [rows, bins, frames]
+  std::optional<SpeechTokens> speech;                ///< of a decoder that is told language, task and times
+  Embedding audio_embedding;                         ///< x-vectors, or the states of the frames, whose mean is taken
   std::optional<audio::FeatureExtractor> extractor;  ///< without it audio comes only as a tensor
   std::optional<CtcDecoder> ctc;                     ///< of a model that transcribes by CTC
   std::string ctc_refusal;                           ///< why there is none

@@ -129,9 +129,10 @@ void check_size(const ServerContext& context, const ForwardBatch& batch) {
       tokens += length > 0 ? elements / length * rows : 0;
       width = std::max(width, rows);
     } else if (name == can.audio && array.shape.size() >= 2) {
-      const int64_t bins = array.shape.size() > 2 ? std::max<int64_t>(1, array.shape.back()) : 1;
+      const bool has_bins = array.shape.size() > 2, bins_first = has_bins && can.audio_bins_first;
+      const int64_t bins = has_bins ? std::max<int64_t>(1, array.shape[bins_first ? 1 : 2]) : 1;
       tokens += elements / bins / can.audio_stride + 1;
-      width = std::max(width, array.shape[1] / can.audio_stride + 1);
+      width = std::max(width, array.shape[bins_first ? 2 : 1] / can.audio_stride + 1);
     } else if (name == can.entities && !array.shape.empty()) {
       tokens += elements;
       feature_rows = array.shape.back();

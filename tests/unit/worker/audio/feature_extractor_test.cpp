@@ -14,12 +14,14 @@
 
 #include "tests/unit/worker/audio/files.h"
 #include "worker/audio/filter_banks.h"
+#include "worker/audio/log_mel.h"
 #include "worker/base/error.h"
 
 namespace pm::test {
 namespace {
 
 using audio::FeatureExtractor;
+using audio::Features;
 using testing::HasSubstr;
 
 struct Folder : testing::Test {
@@ -51,6 +53,9 @@ TEST_F(Folder, ClassesAndDefaultsAreThoseOfTransformers) {
   EXPECT_EQ(std::tuple(banks->rate, banks->bins, banks->do_ceptral_normalize), std::tuple(8000, 80, true));
   EXPECT_EQ(read(R"({"num_mel_bins": 40, "normalize_vars": false})")->bins, 40);
   EXPECT_FALSE(read(R"({"do_normalize": false})")->do_normalize);
+  const auto mels = read(R"({"feature_extractor_type": "WhisperFeatureExtractor", "feature_size": 128})");
+  EXPECT_EQ(std::tuple(mels->features, mels->bins, mels->frame, mels->hop, mels->window),
+            std::tuple(Features::LogMel, 128, 400, 160, 480'000));
 }
 
 TEST_F(Folder, AProcessorsFileHoldsTheExtractor) {
@@ -59,8 +64,12 @@ TEST_F(Folder, AProcessorsFileHoldsTheExtractor) {
 }
 
 TEST_F(Folder, WhatIsNotServedIsRefusedByName) {
-  EXPECT_THAT(refusal(R"({"feature_extractor_type": "WhisperFeatureExtractor"})"),
-              testing::AllOf(HasSubstr("ModelUnreadable"), HasSubstr("WhisperFeatureExtractor")));
+  EXPECT_THAT(refusal(R"({"feature_extractor_type": "ClapFeatureExtractor"})"),
+              testing::AllOf(HasSubstr("ModelUnreadable"), HasSubstr("ClapFeatureExtractor")));
+  const std::string mels = R"({"feature_extractor_type": "WhisperFeatureExtractor", )";
+  EXPECT_THAT(refusal(mels + R"("do_normalize": true})"), HasSubstr("do_normalize is true"));
+  EXPECT_THAT(refusal(mels + R"("dither": 0.1})"), HasSubstr("dither is 0.1"));
+  EXPECT_THAT(refusal(mels + R"("chunk_length": 0})"), HasSubstr("chunk_length is 0"));
   EXPECT_THAT(refusal(R"({"num_mel_bins": 80, "dither": 1.0})"), HasSubstr("dither is 1.0"));
   EXPECT_THAT(refusal(R"({"feature_size": 2})"), HasSubstr("feature_size is 2"));
   EXPECT_THAT(refusal(R"({"sampling_rate": "fast"})"), HasSubstr("sampling_rate is \"fast\""));
@@ -91,12 +100,28 @@ TEST(FeatureExtractorValues, ATonesBankIsTheLoudest) {
   EXPECT_LT(loudest(1000), loudest(4000));
 }
 
+TEST(FeatureExtractorValues, ASpectrogramHasTheLengthOfItsWindow) {
+  const FeatureExtractor mels{.features = Features::LogMel, .bins = 20, .window = 8000};
+  for (const size_t samples : {1, 8000, 20'000}) {
+    const auto inputs = mels(tone(440, 16'000, static_cast<int64_t>(samples)));
+    EXPECT_EQ(inputs.at("input_features").shape, (std::vector<int64_t>{1, 20, 50})) << samples;
+  }
+  const audio::LogMel spectrogram(20, 400, 160, 16'000);
+  EXPECT_EQ(spectrogram(tone(440, 16'000, 1700)).size(), 20u * 10);
+  EXPECT_THROW(spectrogram(std::vector<float>(200)), Error);
+  // as transformers has it, what is quiet is 8 below the loudest
+  const auto values = spectrogram(tone(440, 16'000, 16'000));
+  EXPECT_NEAR(*std::max_element(values.begin(), values.end()) - *std::min_element(values.begin(), values.end()), 2,
+              1e-6);
+}
+
 TEST(FeatureExtractorValues, AudioWithoutBanksToNormalizeIsRefused) {
-  const FeatureExtractor banks{.bins = 20};
+  const FeatureExtractor banks{.features = Features::FilterBanks, .bins = 20};
   EXPECT_THROW(banks(std::vector<float>(399)), Error);
   EXPECT_THROW(banks(std::vector<float>(4000)), Error);  // silence
   EXPECT_THROW(banks(tone(440, 16'000, 400)), Error);    // one frame
-  EXPECT_NO_THROW((FeatureExtractor{.bins = 20, .do_ceptral_normalize = false}(std::vector<float>(4000))));
+  EXPECT_NO_THROW((FeatureExtractor{
+      .features = Features::FilterBanks, .bins = 20, .do_ceptral_normalize = false}(std::vector<float>(4000))));
 }
 
 }  // namespace

@@ -32,6 +32,34 @@ TEST(Sampler, KeepsTheSmallestSetThatReachesTopP) {
   EXPECT_GT(scores[1], minus_infinity);
 }
 
+TEST(Sampler, SuppressedTokensAreBannedAndOthersOnlyAsTheFirst) {
+  const std::vector<float> logits{1, 4, 3, 2};
+  const SamplingParams sampling{.suppress_tokens = {1, 99, -1}, .begin_suppress_tokens = {2}};
+  const std::vector<int32_t> tokens{0, 0, 3};
+  const auto first = process_logits(logits, sampling, {std::span(tokens).first(2), 2});
+  EXPECT_EQ(first, (std::vector<float>{1, minus_infinity, minus_infinity, 2}));
+  EXPECT_EQ(process_logits(logits, sampling, {tokens, 2}), (std::vector<float>{1, minus_infinity, 3, 2}));
+  SamplingParams forced = sampling;  // the token behind the start is forced, so that the answer begins behind it
+  forced.forced_bos = 3;
+  EXPECT_EQ(process_logits(logits, forced, {std::span(tokens).first(2), 1})[2], minus_infinity);
+}
+
+TEST(Sampler, IdsThatAreTogetherMoreProbableExcludeTheOthers) {
+  TokenMask mask{.words = {0b11111}, .joint_from = 3};
+  const std::vector<float> close{0, 2, 1, 1.5F, 1.4F};  // 1.5 and 1.4 are together 2.14
+  EXPECT_EQ(process_logits(close, {}, {}, 1, &mask),
+            (std::vector<float>{minus_infinity, minus_infinity, minus_infinity, 1.5F, 1.4F}));
+  const std::vector<float> less{0, 2.2F, 1, 1.5F, 1.4F};
+  EXPECT_EQ(process_logits(less, {}, {}, 1, &mask), less);
+  mask.words = {0b10111};  // what is not allowed counts for nothing
+  EXPECT_EQ(process_logits(close, {}, {}, 1, &mask)[1], 2);
+  mask.words = {0b00111};
+  EXPECT_EQ(process_logits(close, {}, {}, 1, &mask)[2], 1);
+  mask.words = {0b11111};
+  mask.joint_from = -1;
+  EXPECT_EQ(process_logits(close, {}, {}, 1, &mask), close);
+}
+
 TEST(Sampler, DividesByTemperatureFirst) {
   EXPECT_EQ(process_logits(std::vector<float>{2, 4}, {true, 2, 0, 1, 0}), (std::vector<float>{1, 2}));
 }

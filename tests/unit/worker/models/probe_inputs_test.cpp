@@ -121,6 +121,10 @@ TEST(ProbeInputs, OfAudioAreTheSilenceOfOneFrame) {
   EXPECT_THAT(probe_inputs(listener()).at("input_values").shape, ElementsAre(1, 14));
   EXPECT_THAT(probe_inputs(listener(7)).at("input_features").shape, ElementsAre(1, 14, 7));
   EXPECT_EQ(std::get<std::vector<float>>(probe_inputs(listener(7)).at("input_features").values).size(), 14u * 7);
+  policy::Model spectrograms = listener(7);
+  spectrograms.stacks[0].input.convolutions->bins_first = true;
+  spectrograms.stacks[0].input.convolutions->exact_length = 40;
+  EXPECT_THAT(probe_inputs(spectrograms).at("input_features").shape, ElementsAre(1, 7, 40));
 }
 
 TEST(ProbeInputs, HaveTheFramesThatSpeakerVectorsNeed) {
