@@ -15,6 +15,7 @@ import struct
 import sys
 import zipfile
 
+import adapter_seeds
 import PIL.Image
 import quantized_seeds
 import torch
@@ -778,6 +779,7 @@ WORDS = {
     "torch_file": ["PK\x01\x02", "PK\x03\x04", "PK\x05\x06", "PK\x06\x06", "PK\x06\x07", "data.pkl", "byteorder"],
     "passages": ['{"title": "', '", "text": "', '"}\n', '"embeddings"', '"dtype":', '"shape":', '"BF16"', "\\ud800"],
     "quantized": quantized_seeds.WORDS,
+    "adapter": adapter_seeds.WORDS,
     "header": ['"dtype":', '"shape":', '"data_offsets":', '"__metadata__":', '"F32"', '"BOOL"', '"F6_E2M3"', '"C64"'],
 }
 
@@ -835,6 +837,7 @@ if __name__ == "__main__":
         ("hub", hub_answers),
         ("passages", passages),
         ("quantized", quantized_seeds.quantized),
+        ("adapter", adapter_seeds.adapters),
         ("vocabulary", vocabularies),
         ("constraint", constraints),
         ("reply", replies),

@@ -3,6 +3,7 @@
 #include "worker/checkpoint/adapter_folder.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <cstring>
 #include <optional>
@@ -21,21 +22,27 @@ namespace fs = std::filesystem;
 
 constexpr const char* config_name = "adapter_config.json";
 constexpr int64_t max_config_bytes = int64_t{1} << 20;
-constexpr std::string_view tensor_prefix = "base_model.model.";
+constexpr int max_depth = 64;     // of a config, because copies and excerpts of values recurse
+constexpr int max_keys = 10'000;  // of a config, because a key is found by comparing it with all before it
+constexpr std::string_view tensor_prefix = "base_model.model.", suffix_a = ".lora_A.weight",
+                           suffix_b = ".lora_B.weight";
 
 [[noreturn]] void refuse_adapter(const fs::path& folder, const std::string& what) {
   throw Error(Reason::ModelUnreadable, "adapter " + printable(folder.string()) + ": " + what);
 }
 
-json read_config(const fs::path& folder) {
-  std::error_code error;
-  if (!fs::exists(folder / config_name, error))
-    refuse_adapter(folder, "has no adapter_config.json; expected a folder that PEFT's save_pretrained() wrote");
-  const RandomAccessFile file = open_file(folder / config_name);
+json read_config(const RandomAccessFile& file) {
   if (file.size > max_config_bytes) refuse(file, "has " + std::to_string(file.size) + " bytes; at most 1 MiB is read");
   std::string text(static_cast<size_t>(file.size), '\0');
   file.read(0, text);
-  json config = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  int keys = 0;
+  const auto watch = [&](int depth, json::parse_event_t event, json&) {
+    if (depth > max_depth) refuse(file, "is nested deeper than " + std::to_string(max_depth));
+    if (event == json::parse_event_t::key && ++keys > max_keys)
+      refuse(file, "has more than " + std::to_string(max_keys) + " keys");
+    return true;
+  };
+  json config = json::parse(text, watch, /*allow_exceptions=*/false);
   if (!config.is_object()) refuse(file, "is not a JSON object");
   return config;
 }
@@ -80,12 +87,29 @@ void refuse_unsupported(const fs::path& folder, const json& config) {
   for (const auto& [key, why] : features)
     if (is_set(config, key)) refuse_key(key, std::string(why) + "; merge the adapter with PEFT's merge_and_unload()");
   if (!config.contains("init_lora_weights") || !config["init_lora_weights"].is_string()) return;
-  const std::string init = config["init_lora_weights"];
+  std::string init = config["init_lora_weights"];  // PEFT takes some of them in any case
+  std::transform(init.begin(), init.end(), init.begin(), [](unsigned char c) { return std::tolower(c); });
   for (const char* changes_base : {"pissa", "olora", "corda", "loftq", "lora_ga"})
     if (init.starts_with(changes_base))
       refuse_key("init_lora_weights",
                  "its factors belong to a changed base model; save it with "
                  "path_initial_model_for_weight_conversion, or merge it");
+}
+
+/// Returns the name that an expression matches alone, without its anchors; nullopt where it may match others. A dot
+/// stands for itself, and so does what follows a backslash, but for letters and digits: "\d" is a class.
+std::optional<std::string> plain_name(std::string_view expression) {
+  if (expression.starts_with('^')) expression.remove_prefix(1);
+  if (expression.ends_with('$')) expression.remove_suffix(1);
+  std::string name;
+  for (size_t i = 0; i < expression.size(); ++i) {
+    const bool escaped = expression[i] == '\\' && i + 1 < expression.size();
+    const char letter = expression[escaped ? ++i : i];
+    const bool alphanumeric = std::isalnum(static_cast<unsigned char>(letter)) != 0;
+    if (alphanumeric ? escaped : letter != '_' && letter != '.' && letter != '-') return std::nullopt;
+    name += letter;
+  }
+  return name.empty() ? std::nullopt : std::optional(name);
 }
 
 /// Numbers by the ends of module names, as rank_pattern and alpha_pattern have them: an expression is a name, which
@@ -98,18 +122,11 @@ class Pattern {
       refuse_adapter(folder, std::string(key) + " of adapter_config.json is " + excerpt(config[key]) +
                                  "; expected an object of numbers by module names");
     for (const auto& [expression, number] : config[key].items()) {
-      Row row{.name = expression};
-      if (row.name.starts_with('^')) row.whole = true, row.name.erase(0, 1);
-      if (row.name.ends_with('$')) row.name.pop_back();
-      std::erase(row.name, '\\');
-      const bool plain = std::all_of(row.name.begin(), row.name.end(), [](unsigned char c) {
-        return std::isalnum(c) != 0 || c == '_' || c == '.' || c == '-';
-      });
-      if (!plain || row.name.empty() || !number.is_number())
+      const std::optional<std::string> name = plain_name(expression);
+      if (!name || !number.is_number())
         refuse_adapter(folder, std::string(key) + " of adapter_config.json has " + excerpt(expression) + ": " +
                                    excerpt(number) + "; only names of modules and numbers are read");
-      row.number = number;
-      rows_.push_back(std::move(row));
+      rows_.push_back({.name = *name, .whole = expression.starts_with('^'), .number = number});
     }
   }
   std::optional<double> of(const std::string& module) const {
@@ -134,6 +151,15 @@ double number_of(const fs::path& folder, const json& config, const char* key, do
     refuse_adapter(folder,
                    std::string(key) + " of adapter_config.json is " + excerpt(*found) + "; expected a number above 0");
   return *found;
+}
+
+bool flag_of(const fs::path& folder, const json& config, const char* key) {
+  const auto found = config.find(key);
+  if (found == config.end() || found->is_null()) return false;
+  if (!found->is_boolean())
+    refuse_adapter(folder,
+                   std::string(key) + " of adapter_config.json is " + excerpt(*found) + "; expected true or false");
+  return found->get<bool>();
 }
 
 std::vector<std::string> listed_targets(const fs::path& folder, const json& config) {
@@ -175,56 +201,51 @@ void check_factors(const fs::path& folder, const std::string& module, const Adap
                                " and " + text_of(matrix.b.shape) + "; expected [rank, in] and [out, rank]");
 }
 
-struct Weights {
-  RandomAccessFile file;
-  Header header;
-};
+}  // namespace
 
-Weights open_weights(const fs::path& folder) {
+AdapterFolder AdapterFolder::open(const fs::path& folder) {
   std::error_code error;
+  if (!fs::exists(folder / config_name, error))
+    refuse_adapter(folder, "has no adapter_config.json; expected a folder that PEFT's save_pretrained() wrote");
   for (const bool torch : {false, true}) {
     const fs::path path = folder / (torch ? "adapter_model.bin" : "adapter_model.safetensors");
-    if (!fs::exists(path, error)) continue;
-    RandomAccessFile file = open_file(path);
-    Header header = torch ? read_torch_file(file) : read_safetensors(file);
-    return {std::move(file), std::move(header)};
+    if (fs::exists(path, error)) return open(folder, {open_file(folder / config_name), open_file(path), torch});
   }
   refuse_adapter(folder, "has neither adapter_model.safetensors nor adapter_model.bin");
 }
 
-}  // namespace
-
-AdapterFolder AdapterFolder::open(const fs::path& folder) {
-  const json config = read_config(folder);
+AdapterFolder AdapterFolder::open(const fs::path& folder, AdapterFiles files) {
+  const json config = read_config(files.config);
   refuse_unsupported(folder, config);
   AdapterFolder adapter;
   adapter.folder_ = folder;
   adapter.targets_ = listed_targets(folder, config);
   adapter.adapts_all_layers_ = !adapter.targets_.empty() && !is_set(config, "layers_to_transform") &&
                                !is_set(config, "layers_pattern") && !is_set(config, "exclude_modules");
-  Weights weights = open_weights(folder);
-  adapter.file_ = std::move(weights.file);
-  if (!weights.header.unsupported.empty()) {
-    const auto& [name, tensor] = *weights.header.unsupported.begin();
+  const Header header = files.torch ? read_torch_file(files.weights) : read_safetensors(files.weights);
+  adapter.file_ = std::move(files.weights);
+  if (!header.unsupported.empty()) {
+    const auto& [name, tensor] = *header.unsupported.begin();
     refuse_adapter(
         folder, "tensor " + printable(name) + " has elements of type " + tensor.type + "; expected F32, F16 or BF16");
   }
-  for (auto& [name, tensor] : weights.header.tensors) {
+  for (const auto& [name, tensor] : header.tensors) {
     std::string_view module = name;
-    const bool is_a = module.ends_with(".lora_A.weight");
-    if (!module.starts_with(tensor_prefix) || !(is_a || module.ends_with(".lora_B.weight")))
+    const bool is_a = module.ends_with(suffix_a);
+    if (!module.starts_with(tensor_prefix) || !(is_a || module.ends_with(suffix_b)) ||
+        module.size() <= tensor_prefix.size() + suffix_a.size())
       refuse_adapter(folder, "tensor " + printable(name) +
                                  " is no factor of a linear; expected base_model.model.MODULE.lora_A.weight and "
                                  "lora_B.weight only");
     module.remove_prefix(tensor_prefix.size());
-    module.remove_suffix(std::string_view(".lora_A.weight").size());
+    module.remove_suffix(suffix_a.size());
     AdapterMatrix& matrix = adapter.matrices_[std::string(module)];
     (is_a ? matrix.a : matrix.b) = tensor;
   }
   if (adapter.matrices_.empty()) refuse_adapter(folder, "its file has no tensor");
   const Pattern ranks(folder, config, "rank_pattern"), alphas(folder, config, "alpha_pattern");
   const double rank = number_of(folder, config, "r", 8), alpha = number_of(folder, config, "lora_alpha", 8);
-  const bool root = is_set(config, "use_rslora");
+  const bool root = flag_of(folder, config, "use_rslora");
   for (auto& [module, matrix] : adapter.matrices_) {
     check_factors(folder, module, matrix);
     const double expected = ranks.of(module).value_or(rank), own = static_cast<double>(matrix.rank());

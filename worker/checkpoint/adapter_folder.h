@@ -20,6 +20,12 @@ struct AdapterMatrix {
   int64_t rank() const { return a.shape[0]; }
 };
 
+/// The two files of an adapter.
+struct AdapterFiles {
+  RandomAccessFile config, weights;
+  bool torch = false;  ///< the weights are a .bin
+};
+
 /// An open adapter folder, immutable; read() may be called from several threads.
 class AdapterFolder {
  public:
@@ -28,6 +34,8 @@ class AdapterFolder {
   /// target_parameters, and initialisations that change the base's weights. Every tensor is a factor of a matrix, and
   /// every matrix has both. Throws Error{ModelUnreadable}.
   static AdapterFolder open(const std::filesystem::path& folder);
+  /// The same with files that are open, or in memory; `folder` only names the adapter in errors.
+  static AdapterFolder open(const std::filesystem::path& folder, AdapterFiles);
 
   const std::filesystem::path& folder() const { return folder_; }
   /// Returns the matrices by the names of their modules in PEFT's base model: "model.layers.0.self_attn.q_proj".

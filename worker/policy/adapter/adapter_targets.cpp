@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/policy/adapter/adapter_targets.h"
 
+#include <algorithm>
+#include <cmath>
 #include <set>
 
 #include "worker/base/error.h"
@@ -138,6 +140,8 @@ Arrays read_factors(const Model& model, const AdapterTargets& targets, const che
     factors[name + ".a"] = {matrix.a.shape, adapter.read(matrix.a)};
     std::vector<float> b = adapter.read(matrix.b);
     for (float& value : b) value = static_cast<float>(value * matrix.scale);
+    if (!std::all_of(b.begin(), b.end(), [](float value) { return std::isfinite(value); }))
+      refuse(adapter, "module " + module + " has a scale that makes infinities of its factors");
     factors[name + ".b"] = {matrix.b.shape, std::move(b)};
   }
   return factors;
