@@ -115,18 +115,15 @@ ordered_json read_custom_tool(const json& tool, const std::string& field, Custom
 }
 
 std::optional<std::string> whole_pattern(std::string_view expression) {
-  int classes = 0, groups = 0;
+  bool in_class = false;
+  int groups = 0;
   for (size_t i = 0; i < expression.size(); ++i) {
     const char c = expression[i];
     if (c == '\\') {
       ++i;
-    } else if (c == '[') {
-      ++classes;
-      if (expression.substr(i + 1).starts_with('^')) ++i;
-      if (expression.substr(i + 1).starts_with(']')) ++i;  // as the first character of a class it is one of these
-    } else if (c == ']' && classes > 0) {
-      --classes;
-    } else if (classes == 0 && (c == '(' || c == ')')) {
+    } else if (in_class || c == '[') {
+      in_class = c != ']';
+    } else if (c == '(' || c == ')') {
       groups += c == '(' ? 1 : -1;
       if (groups < 0) return std::nullopt;
     }

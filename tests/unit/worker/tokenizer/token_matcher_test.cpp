@@ -189,6 +189,84 @@ TEST(TokenMatcher, ARandomTextOfASchemaIsJsonThatFollowsIt) {
   }
 }
 
+/// Returns whether a text follows a schema.
+bool follows(const std::string& schema, const std::string& text) {
+  TokenMatcher matcher = TokenMatcher::compile(bytes(), ConstraintKind::JsonSchema, schema, false);
+  try {
+    for (size_t i = 0; i < text.size(); ++i)
+      if (matcher.append(static_cast<uint8_t>(text[i]))) return i + 1 == text.size();
+  } catch (const Error&) {
+    return false;
+  }
+  return matcher.mask().may_end;
+}
+
+TEST(TokenMatcher, ASchemaIsHeldAsJsonSchemaDefinesIt) {
+  struct Case {
+    std::string schema, valid, invalid;
+  };
+  const std::string old = R"("$schema": "http://json-schema.org/draft-07/schema#")";
+  const std::vector<Case> cases = {
+      // a name has one spelling
+      {R"({"properties": {"ab": {"type": "integer"}}})", R"({"ab":1,"c":"x"})", R"({"\u0061b":"x"})"},
+      {R"({"patternProperties": {"^a": {"type": "integer"}}})", R"({"ab":1,"c":"x"})", R"({"\u0061b":"x"})"},
+      // items of old drafts
+      {R"({"prefixItems": [{"type": "null"}], "additionalItems": {}})", "[null,1]", "[1]"},
+      {"{" + old + R"(, "items": [{}], "anyOf": [{}], "additionalItems": false})", "[1]", "[1,2]"},
+      {"{" + old + R"(, "items": [{"pattern": "^[^\"]$"}]})", R"(["a"])", R"(["\""])"},
+      {R"({"$ref": "#/other", "other": {"pattern": "^[^\"]$"}})", R"("a")", R"("\"")"},
+      // excluded ends of ranges
+      {R"({"type": "number", "exclusiveMinimum": 0, "maximum": 0.5})", "0.25", "0"},
+      {R"({"type": "number", "exclusiveMaximum": -1, "minimum": -1.5})", "-1.25", "-1"},
+      {R"({"minimum": 5, "anyOf": [{}], "exclusiveMinimum": true})", "6", "5"},
+      // expressions of ECMA-262
+      {R"({"pattern": "^.$"})", R"("a")", R"("\r")"},
+      {R"({"pattern": "(?s)^.$"})", R"("\r")", R"("\r\r")"},
+      {R"({"pattern": "^(?:(?s:.)|b.)$"})", R"("\n")", R"("b\n")"},
+      {R"({"pattern": "^\\s$"})", "\"\uFEFF\"", "\"\u0085\""},
+      {R"({"pattern": "^[\\S]$"})", "\"\u0085\"", "\"\uFEFF\""},
+      {R"({"pattern": "^[[a&&b]$"})", R"("&")", R"("c")"},
+      {R"({"pattern": "^[+--]\\<[\\u0041-\\x43]$"})", R"(",<B")", R"("/<B")"},
+      {R"({"pattern": "^[^]$"})", R"("\n")", R"("")"},
+      // dates
+      {R"({"format": "date"})", R"("2000-02-29")", R"("1900-02-29")"},
+      {R"({"format": "date-time"})", R"("2024-02-29T23:59:59Z")", R"("2023-02-29T23:59:59Z")"},
+      {R"({"format": "time", "pattern": "Z$"})", R"("10:20:30Z")", R"("10:20:60Z")"},
+  };
+  for (const Case& one : cases) {
+    EXPECT_TRUE(follows(one.schema, one.valid)) << one.schema << " " << one.valid;
+    EXPECT_FALSE(follows(one.schema, one.invalid)) << one.schema << " " << one.invalid;
+  }
+}
+
+TEST(TokenMatcher, WhatASchemaCannotHoldExactlyIsRefused) {
+  const auto schema = [](const char* text) { return refusal(bytes(), ConstraintKind::JsonSchema, text); };
+  EXPECT_THAT(schema(R"({"minProperties": 2})"), HasSubstr("minProperties")) << "a name may come twice";
+  EXPECT_EQ(schema(R"({"minProperties": 2, "required": ["a"]})"), "accepted");
+  EXPECT_THAT(schema(R"({"enum": [[9007199254740993]]})"), HasSubstr("cannot be held exactly"));
+  EXPECT_THAT(schema(R"({"type": "integer", "minimum": 9007199254740993})"), HasSubstr("cannot be held exactly"));
+  EXPECT_THAT(schema(R"({"type": "integer", "exclusiveMaximum": 9007199254740993})"), HasSubstr("exactly"));
+  EXPECT_EQ(schema(R"({"type": "integer", "maximum": 9223372036854775807})"), "accepted");
+  EXPECT_THAT(schema(R"({"const": {"a": "\u0001"}})"), HasSubstr("U+0001"));
+  EXPECT_THAT(schema(R"({"multipleOf": 7177897})"), HasSubstr("too large or too fine")) << "it would take gigabytes";
+  EXPECT_THAT(schema(R"({"properties": {"enum": {"multipleOf": 7177897}}})"), HasSubstr("too large or too fine"));
+  EXPECT_THAT(schema(R"({"$ref": "#/const", "const": {"multipleOf": 7177897}})"), HasSubstr("names a constant"));
+  EXPECT_THAT(schema(R"({"$ref": "#/%63onst", "const": {"multipleOf": 7177897}})"), HasSubstr("names a constant"));
+  EXPECT_THAT(schema(R"({"$ref": "#/default", "default": {"multipleOf": 7177897}})"), HasSubstr("default"));
+  EXPECT_EQ(schema(R"_({"$ref": "#/$defs/enum", "$defs": {"enum": {"default": {"pattern": "(?=a)"}}}})_"), "accepted");
+  EXPECT_THAT(schema(R"({"allOf": [{"multipleOf": 641}, {"multipleOf": 643}]})"), HasSubstr("held together"));
+  EXPECT_EQ(schema(R"({"properties": {"a": {"multipleOf": 641}, "b": {"multipleOf": 643}}})"), "accepted");
+  EXPECT_THAT(schema(R"({"allOf": [{"exclusiveMinimum": 0}, {"maximum": 0.5}]})"), HasSubstr("exclusive bound 0"));
+  const std::string tagged = R"("definitions": {"a": {}}, "oneOf": [{"$ref": "#/definitions/a", "type": "array"},
+      {"type": "null"}]})";
+  EXPECT_EQ(schema(("{" + tagged).c_str()), "accepted");
+  EXPECT_THAT(schema((R"({"$schema": "http://json-schema.org/draft-07/schema#", )" + tagged).c_str()),
+              HasSubstr("beside a $ref"));
+  EXPECT_THAT(schema(R"({"prefixItems": [{}], "items": [{}], "additionalItems": {}})"), HasSubstr("prefixItems"));
+  for (const char* pattern : {"a++", "[]", "[]a]", "(?m)a", "\\\\A", "a{,2}", "\\\\x{41}", "a)", "[a"})
+    EXPECT_THAT(schema((R"({"pattern": ")" + std::string(pattern) + R"("})").c_str()), HasSubstr("the pattern"));
+}
+
 TEST(TokenMatcher, RefusalsSayWhy) {
   using enum ConstraintKind;
   const auto schema = [](const char* text) { return refusal(bytes(), JsonSchema, text); };

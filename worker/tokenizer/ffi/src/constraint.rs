@@ -2,11 +2,11 @@
 //! Constrained generation: which tokens may come next so that the text follows a JSON Schema, a regular expression, one
 //! of several texts or a grammar. The work is llguidance's; this module bounds it and makes its vocabulary.
 use crate::any_tokenizer::AnyTokenizer;
+use crate::json_schema::json_schema;
 use crate::token_bytes::{token_bytes, TokenBytes};
 use llguidance::api::{ParserLimits, TopLevelGrammar};
 use llguidance::earley::SlicedBiasComputer;
-use llguidance::{GrammarBuilder, JsonCompileOptions, Matcher, ParserFactory};
-use serde_json::Value;
+use llguidance::{Matcher, ParserFactory};
 use std::sync::Arc;
 use toktrie::{ApproximateTokEnv, InferenceCapabilities, TokEnv, TokRxInfo, TokTrie};
 
@@ -20,8 +20,6 @@ const REPLY: u32 = 4;
 const MAX_ERROR: usize = 400;
 /// Rules that name each other are compiled by recursion; only the pages that are used take memory.
 const STACK_BYTES: usize = 256 << 20;
-/// Whitespace between the tokens of JSON. It is bounded, because a model that once prefers it would go on to the end.
-const WHITESPACE: &str = r"[\x20\x0A\x0D\x09]{1,64}";
 
 /// The vocabulary of a tokenizer as a trie, with the id after the last for the end of the text.
 pub struct Vocabulary {
@@ -39,7 +37,7 @@ pub struct TokenMatcher {
 }
 
 /// Limits of one constraint: about 20 ms for a mask at worst, and 100 MiB of lexer states.
-fn limits() -> ParserLimits {
+pub fn limits() -> ParserLimits {
     ParserLimits {
         max_lexer_states: 50_000,
         verbose_errors: false,
@@ -147,98 +145,6 @@ pub fn grammar(kind: u32, text: &str) -> Result<TopLevelGrammar, String> {
         REPLY => serde_json::from_str(text).map_err(|error| format!("it is no grammar of a reply: {error}")),
         _ => Err(format!("{kind} is no kind of constraint")),
     }
-}
-
-/// Returns why a schema that json_schema() has returned cannot be compiled.
-pub fn check_schema(schema: &Value) -> Result<(), String> {
-    let builder = GrammarBuilder::new(None, limits());
-    let made = JsonCompileOptions::default().json_to_llg(builder, schema.clone());
-    made.map(|_| ()).map_err(|error| error.to_string())
-}
-
-pub fn json_schema(text: &str) -> Result<TopLevelGrammar, String> {
-    let mut schema: Value = serde_json::from_str(text).map_err(|e| format!("it is not JSON: {e}"))?;
-    if schema == Value::Bool(true) {
-        schema = Value::Object(Default::default());
-    }
-    let Some(object) = schema.as_object() else {
-        return Err("a schema is an object or true".into());
-    };
-    // llguidance's own key of options, which could relax the schema
-    if object.contains_key("x-guidance") {
-        return Err("x-guidance is not supported".into());
-    }
-    adapt(&mut schema);
-    JsonCompileOptions {
-        whitespace_pattern: Some(WHITESPACE.into()),
-        ..JsonCompileOptions::default()
-    }
-    .apply_to(&mut schema);
-    Ok(TopLevelGrammar::from_json_schema(schema))
-}
-
-/// Rewrites what llguidance does not know or does not hold, in a schema and all within: removes `propertyNames` that
-/// every name follows, which zod writes for records, and excludes U+0000 from negated classes of patterns.
-fn adapt(schema: &mut Value) {
-    const SCHEMAS: [&str; 3] = ["items", "additionalProperties", "contains"];
-    const LISTS: [&str; 4] = ["anyOf", "oneOf", "allOf", "prefixItems"];
-    const NAMED: [&str; 4] = ["properties", "patternProperties", "$defs", "definitions"];
-    let Some(object) = schema.as_object_mut() else {
-        return;
-    };
-    let open = object.get("propertyNames").is_some_and(|names| match names {
-        Value::Bool(any) => *any,
-        Value::Object(keys) => keys.iter().all(|(key, value)| key == "type" && value == "string"),
-        _ => false,
-    });
-    if open {
-        object.shift_remove("propertyNames");
-    }
-    if let Some(Value::Object(named)) = object.get_mut("patternProperties") {
-        *named = std::mem::take(named)
-            .into_iter()
-            .map(|(key, value)| (without_nul(&key), value))
-            .collect();
-    }
-    for (key, value) in object.iter_mut() {
-        match value {
-            _ if SCHEMAS.contains(&key.as_str()) => adapt(value),
-            Value::String(pattern) if key == "pattern" => *pattern = without_nul(pattern),
-            Value::Array(list) if LISTS.contains(&key.as_str()) => list.iter_mut().for_each(adapt),
-            Value::Object(named) if NAMED.contains(&key.as_str()) => named.values_mut().for_each(adapt),
-            _ => (),
-        }
-    }
-}
-
-/// Excludes U+0000 from the negated classes of a regular expression. llguidance takes a class that has all control
-/// characters for one that has every escape of JSON, and would let `\"` through for `[^"]`. Texts have no U+0000.
-fn without_nul(pattern: &str) -> String {
-    let mut made = String::with_capacity(pattern.len());
-    let mut depth = 0;
-    let mut characters = pattern.chars().peekable();
-    while let Some(c) = characters.next() {
-        made.push(c);
-        match c {
-            '\\' => made.extend(characters.next()),
-            '[' => {
-                depth += 1;
-                if characters.peek() == Some(&'^') {
-                    made.extend(characters.next());
-                    if depth == 1 {
-                        made.push_str("\\x00");
-                    }
-                }
-                // a bracket that is the first character of a class is one of its characters
-                if characters.next_if_eq(&']').is_some() {
-                    made.push_str("\\]");
-                }
-            }
-            ']' if depth > 0 => depth -= 1,
-            _ => (),
-        }
-    }
-    made
 }
 
 fn regular_expression(text: &str) -> Result<TopLevelGrammar, String> {

@@ -60,7 +60,8 @@ TEST(CustomInput, ComesWhileItsArgumentsCome) {
 TEST(WholePattern, NarrowsNegatedClassesAndKeepsTheRest) {
   EXPECT_EQ(server::whole_pattern("a|b"), "^(?:a|b)$");
   EXPECT_EQ(server::whole_pattern(R"([^"]+\[^(a)[)])"), R"(^(?:[^"]+\[^(a)[)])$)");
-  EXPECT_EQ(server::whole_pattern("[^])a][])b][a[^)c]]"), "^(?:[^])a][])b][a[^)c]])$");
+  EXPECT_EQ(server::whole_pattern("[^)a][[)b][a\\])c]"), "^(?:[^)a][[)b][a\\])c])$");
+  EXPECT_EQ(server::whole_pattern("[a[]b)|(c]"), std::nullopt) << "classes have no classes in them";
   EXPECT_EQ(server::whole_pattern("a)|(b"), std::nullopt) << "it would be another expression";
   EXPECT_EQ(server::whole_pattern(R"(\)[)]())"), R"(^(?:\)[)]())$)");
 }

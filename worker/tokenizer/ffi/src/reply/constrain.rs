@@ -46,9 +46,9 @@ fn quoted(text: &str) -> String {
 }
 
 fn named(name: String, schema: Value) -> Result<GrammarWithLexer, String> {
-    let mut made = crate::constraint::json_schema(&schema.to_string())?.grammars.remove(0);
+    let mut made = crate::json_schema::json_schema(&schema.to_string())?.grammars.remove(0);
     if let Some(schema) = &made.json_schema {
-        crate::constraint::check_schema(schema)?;
+        crate::json_schema::check_schema(schema)?;
     }
     made.name = Some(name);
     Ok(made)
