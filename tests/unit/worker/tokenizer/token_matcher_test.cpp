@@ -287,7 +287,12 @@ TEST(TokenMatcher, RefusalsSayWhy) {
   EXPECT_THAT(refusal(bytes(), Choice, "[]"), HasSubstr("at least one"));
   EXPECT_THAT(refusal(bytes(), Grammar, "start: other"), HasSubstr("other"));
   EXPECT_THAT(refusal(bytes(), Grammar, R"(start: %json {"x-guidance": {"lenient": true}, "not": {}})"),
-              HasSubstr("not"));
+              HasSubstr("x-guidance"));
+  EXPECT_THAT(refusal(bytes(), Grammar, "start: \"[\" element \"]\"\nelement: %json {\"multipleOf\": 100003}\n"),
+              HasSubstr("multipleOf"));
+  EXPECT_THAT(refusal(bytes(), Grammar, "start: %json {\"type\": "), HasSubstr("not followed by JSON"));
+  EXPECT_EQ(refusal(bytes(), Grammar, "start: \"%json {\" /%json [{]/ %json {\"type\": \"null\"} // %json {\n# %json [\n"),
+            "accepted");
   EXPECT_THAT(refusal(bytes(), Regex, std::string(200'000, 'a')), HasSubstr("at most 131072"));
 }
 

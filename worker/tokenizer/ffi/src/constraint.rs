@@ -2,12 +2,14 @@
 //! Constrained generation: which tokens may come next so that the text follows a JSON Schema, a regular expression, one
 //! of several texts or a grammar. The work is llguidance's; this module bounds it and makes its vocabulary.
 use crate::any_tokenizer::AnyTokenizer;
-use crate::json_schema::json_schema;
+use crate::json_schema::{held_schema, json_schema};
 use crate::token_bytes::{token_bytes, TokenBytes};
 use llguidance::api::{ParserLimits, TopLevelGrammar};
 use llguidance::earley::SlicedBiasComputer;
 use llguidance::{Matcher, ParserFactory};
-use std::sync::Arc;
+use regex::Regex;
+use serde_json::{Deserializer, Value};
+use std::sync::{Arc, OnceLock};
 use toktrie::{ApproximateTokEnv, InferenceCapabilities, TokEnv, TokRxInfo, TokTrie};
 
 /// Longest text of a constraint.
@@ -141,10 +143,32 @@ pub fn grammar(kind: u32, text: &str) -> Result<TopLevelGrammar, String> {
         0 => json_schema(text),
         1 => regular_expression(text),
         2 => choice(text),
-        3 => Ok(TopLevelGrammar::from_lark(text.to_string())),
+        3 => Ok(TopLevelGrammar::from_lark(with_held_schemas(text)?)),
         REPLY => serde_json::from_str(text).map_err(|error| format!("it is no grammar of a reply: {error}")),
         _ => Err(format!("{kind} is no kind of constraint")),
     }
+}
+
+/// Returns a grammar in Lark's syntax whose schemas, behind `%json`, are those that llguidance has to read.
+fn with_held_schemas(text: &str) -> Result<String, String> {
+    static TOKENS: OnceLock<Regex> = OnceLock::new();
+    // what may contain the letters of the keyword: strings, comments, expressions and special tokens
+    let tokens = TOKENS
+        .get_or_init(|| Regex::new(r#""(?:\\.|[^"\\])*"|(?:#|//)[^\n]*|/(?:\\.|[^/\\])+/|<[^<>\s]+>|%json"#).unwrap());
+    let (mut held, mut at) = (String::new(), 0);
+    while let Some(token) = tokens.find_at(text, at) {
+        held.push_str(&text[at..token.end()]);
+        at = token.end();
+        if token.as_str() == "%json" {
+            let mut values = Deserializer::from_str(&text[at..]).into_iter::<Value>();
+            let schema = values.next().ok_or("%json has no schema")?;
+            let schema = schema.map_err(|error| format!("%json is not followed by JSON: {error}"))?;
+            at += values.byte_offset();
+            held.push_str(&format!(" {} ", held_schema(schema)?));
+        }
+    }
+    held.push_str(&text[at..]);
+    Ok(held)
 }
 
 fn regular_expression(text: &str) -> Result<TopLevelGrammar, String> {

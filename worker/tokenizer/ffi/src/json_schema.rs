@@ -49,7 +49,12 @@ pub fn check_schema(schema: &Value) -> Result<(), String> {
 
 /// Returns the grammar of a schema, or why it cannot be held.
 pub fn json_schema(text: &str) -> Result<TopLevelGrammar, String> {
-    let mut schema: Value = serde_json::from_str(text).map_err(|e| format!("it is not JSON: {e}"))?;
+    let schema = serde_json::from_str(text).map_err(|e| format!("it is not JSON: {e}"))?;
+    Ok(TopLevelGrammar::from_json_schema(held_schema(schema)?))
+}
+
+/// Returns a schema as llguidance has to read it, or why it cannot be held.
+pub fn held_schema(mut schema: Value) -> Result<Value, String> {
     if schema == Value::Bool(true) {
         schema = Value::Object(Default::default());
     }
@@ -73,7 +78,7 @@ pub fn json_schema(text: &str) -> Result<TopLevelGrammar, String> {
         ..JsonCompileOptions::default()
     }
     .apply_to(&mut schema);
-    Ok(TopLevelGrammar::from_json_schema(schema))
+    Ok(schema)
 }
 
 /// Rewrites a schema and all within. Values of keys that are not known are taken for schemas, because a reference may
