@@ -291,7 +291,9 @@ TEST(TokenMatcher, RefusalsSayWhy) {
   EXPECT_THAT(refusal(bytes(), Grammar, "start: \"[\" element \"]\"\nelement: %json {\"multipleOf\": 100003}\n"),
               HasSubstr("multipleOf"));
   EXPECT_THAT(refusal(bytes(), Grammar, "start: %json {\"type\": "), HasSubstr("not followed by JSON"));
-  EXPECT_EQ(refusal(bytes(), Grammar, "start: \"%json {\" /%json [{]/ %json {\"type\": \"null\"} // %json {\n# %json [\n"),
+  EXPECT_EQ(refusal(bytes(), Grammar,
+                    "start: \"%json {\" /%json [{]/ %json {\"type\": \"null\"} // %json {\n"
+                    "# %json [\n"),
             "accepted");
   EXPECT_THAT(refusal(bytes(), Regex, std::string(200'000, 'a')), HasSubstr("at most 131072"));
 }
