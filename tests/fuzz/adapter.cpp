@@ -15,7 +15,7 @@ namespace {
 
 using pm::fuzz::AdapterWeights, pm::fuzz::Base, pm::fuzz::hold;
 using Adapter = pm::checkpoint::AdapterFolder;
-using json = nlohmann::ordered_json;
+using Json = nlohmann::ordered_json;
 
 constexpr int64_t max_rank = 32;  // of the server's memory: what is larger is opened, but not read
 constexpr size_t nested = 40'000;
@@ -29,15 +29,15 @@ std::string config_of(std::string line) {
 }
 
 /// Whether Python takes the value for true.
-bool is_true(const json& config, const char* key) {
-  const json value = config.value(key, json());
+bool is_true(const Json& config, const char* key) {
+  const Json value = config.value(key, Json());
   if (value.is_number()) return value != 0;
   return value.is_boolean() ? value.get<bool>() : !value.empty();
 }
 
 /// Returns the number of the first pattern that PEFT's re.match(rf"(.*\.)?({pattern})$", module) would find, for
 /// patterns that are names.
-double number_of(const json& config, const char* patterns, const char* key, const std::string& module) {
+double number_of(const Json& config, const char* patterns, const char* key, const std::string& module) {
   if (is_true(config, patterns)) {
     for (const auto& [pattern, number] : config[patterns].items()) {
       std::string name;
@@ -51,18 +51,18 @@ double number_of(const json& config, const char* patterns, const char* key, cons
       if (module == name || (!pattern.starts_with('^') && module.ends_with("." + name))) return number;
     }
   }
-  const json value = config.value(key, json());
+  const Json value = config.value(key, Json());
   return value.is_null() ? 8 : value.get<double>();
 }
 
 /// What changes the factors' meaning was refused.
-void check_options(const json& config) {
-  hold(config.is_object() && config.value("peft_type", json()) == "LORA", "another method than LoRA");
+void check_options(const Json& config) {
+  hold(config.is_object() && config.value("peft_type", Json()) == "LORA", "another method than LoRA");
   hold(!is_true(config, "bias") || config["bias"] == "none", "biases");
   for (const char* key : {"use_dora", "use_qalora", "lora_bias", "modules_to_save", "trainable_token_indices",
                           "target_parameters", "layer_replication", "alora_invocation_tokens", "use_bdlora"})
     hold(!is_true(config, key), std::string(key) + " was ignored");
-  if (const json init = config.value("init_lora_weights", json()); init.is_string()) {
+  if (const Json init = config.value("init_lora_weights", Json()); init.is_string()) {
     std::string name = init;
     std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::tolower(c); });
     for (const char* changes_base : {"pissa", "olora", "corda", "loftq", "lora_ga"})
@@ -71,7 +71,7 @@ void check_options(const json& config) {
 }
 
 /// Every tensor of the file is one factor of one module.
-void check_matrices(const Adapter& adapter, const json& config, const AdapterWeights::Table& table) {
+void check_matrices(const Adapter& adapter, const Json& config, const AdapterWeights::Table& table) {
   hold(adapter.matrices().size() * 2 == table.size(), "another number of factors than of tensors");
   int64_t most = 0;
   for (const auto& [module, matrix] : adapter.matrices()) {
@@ -99,9 +99,9 @@ void check_matrices(const Adapter& adapter, const json& config, const AdapterWei
 bool ends_in(const std::string& name, const std::string& end) { return name == end || name.ends_with("." + end); }
 
 /// No module that the config adapts is missing.
-void check_all_adapted(const Base& base, const json& config, const pm::Arrays& factors) {
+void check_all_adapted(const Base& base, const Json& config, const pm::Arrays& factors) {
   for (const char* key : {"layers_to_transform", "layers_pattern", "exclude_modules"})
-    if (is_true(config, key) || config.value(key, json()).is_number()) return;
+    if (is_true(config, key) || config.value(key, Json()).is_number()) return;
   if (!config["target_modules"].is_array()) return;
   for (const auto& [name, target] : base.targets)
     for (const std::string end : config["target_modules"])
@@ -184,7 +184,7 @@ bool read_adapter(const Base& base, AdapterWeights& weights, const std::string& 
                                                 .torch = weights.torch()});
     for (const auto& [offset, bytes] : weights.reads())
       hold(weights.data_begin() == 0 || offset + bytes <= weights.data_begin(), "opening reads elements");
-    const json parsed = json::parse(config);
+    const Json parsed = Json::parse(config);
     const AdapterWeights::Table table = weights.table();
     check_options(parsed);
     check_matrices(adapter, parsed, table);
@@ -220,11 +220,15 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const bool works = reads_a_valid_adapter(llama);
   hold(works, "a valid adapter is refused");
   if (size < 2) return 0;
+  const Base* const bases[]{&llama, &phi3, &gpt2};
+  const Base& base = *bases[data[0] % 3];
+  const auto form = static_cast<AdapterWeights::Form>(data[1] % 4);
   const std::string input = pm::fuzz::text(data + 2, size - 2);
   const size_t line = std::min(input.find('\n'), input.size());
-  AdapterWeights weights(static_cast<AdapterWeights::Form>(data[1] % 3),
-                         input.substr(std::min(line + 1, input.size())));
-  const Base* const bases[]{&llama, &phi3, &gpt2};
-  read_adapter(*bases[data[0] % 3], weights, config_of(input.substr(0, line)));
+  const std::string config = input.substr(0, line);
+  std::string stored = input.substr(std::min(line + 1, input.size()));
+  if (form == AdapterWeights::Form::Fitting) stored = pm::fuzz::fitting_lines(base.targets, config, stored);
+  AdapterWeights weights(form, stored);
+  read_adapter(base, weights, config_of(config));
   return 0;
 }

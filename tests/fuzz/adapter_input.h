@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What tests/fuzz/adapter.cpp reads: base models, and the files of an adapter that the fuzzer's bytes describe.
 #pragma once
-#include <charconv>
+#include <algorithm>
+#include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -72,16 +73,47 @@ struct Base {
   }
 };
 
+/// Returns lines of AdapterWeights for factors that fit the model's matrices. Each module has three bytes: which
+/// matrix; how it is named, the type of its elements, and where the upper four bits are 11 or more a fault; and the
+/// rank, 0 for that of the config.
+inline std::string fitting_lines(const policy::AdapterTargets& targets, const std::string& config,
+                                 const std::string& bytes) {
+  const nlohmann::json parsed = nlohmann::json::parse(config, nullptr, false);
+  const bool says = parsed.is_object() && parsed.contains("r") && parsed["r"].is_number_unsigned();
+  constexpr size_t most = 3 * 24;  // more than any model here has
+  std::string lines;
+  for (size_t i = 0; i + 2 < std::min(bytes.size(), most); i += 3) {
+    const auto byte = [&](size_t at) { return static_cast<uint8_t>(bytes[i + at]); };
+    const auto& [name, target] = *std::next(targets.begin(), byte(0) % static_cast<int>(targets.size()));
+    const int naming = byte(1) & 3, kind = byte(1) >> 2 & 3, fault = byte(1) >> 4;
+    const std::string module = naming == 0   ? name
+                               : naming == 1 ? "model." + name
+                               : naming == 2 ? name.substr(name.find('.') + 1)
+                                             : name.substr(name.rfind('.') + 1);
+    const char* const types[]{"F32", "F16", "BF16", "F32"};
+    const uint64_t rank = byte(2) % 16 != 0 ? byte(2) % 16u : says ? parsed["r"].get<uint64_t>() : 8;
+    const auto line = [&](const char* factor, const std::string& rows, const std::string& columns) {
+      lines += "base_model.model." + module + factor + " " + types[kind] + (fault == 15 ? "! " : " ") + rows + " " +
+               columns + "\n";
+    };
+    const std::string r = std::to_string(rank), in = std::to_string(target.in), out = std::to_string(target.out);
+    line(".lora_A.weight", r, fault == 14 ? out : in);
+    if (fault != 13) line(".lora_B.weight", fault == 11 ? in : out, fault == 12 ? in : r);
+  }
+  return lines;
+}
+
 /// Weights of an adapter: a file that counts what is read of it, and the tensors that it has.
 class AdapterWeights {
  public:
   using Table = std::map<std::string, checkpoint::TensorInfo, std::less<>>;
-  enum class Form : uint8_t { Lines, Safetensors, Torch };
+  enum class Form : uint8_t { Lines, Safetensors, Torch, Fitting };
 
-  /// Lines describe a tensor each, "NAME TYPE SIZE SIZE", from which header and elements are made: the file exists only
-  /// where it is read, so that tensors may have any size. "TYPE!" has a NaN for its last element.
-  AdapterWeights(Form form, const std::string& text) : form_(form) {
-    if (form == Form::Lines)
+  /// Fitting ones have been made to lines. Lines describe a tensor each, "NAME TYPE SIZE SIZE", from which header and
+  /// elements are made: the file exists only where it is read, so that tensors may have any size. "TYPE!" has a NaN for
+  /// its last element.
+  AdapterWeights(Form form, const std::string& text) : form_(form == Form::Fitting ? Form::Lines : form) {
+    if (form_ == Form::Lines)
       describe(text);
     else
       begin_ = text, size_ = static_cast<int64_t>(text.size());

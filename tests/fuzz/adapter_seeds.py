@@ -28,7 +28,7 @@ GPT2 = {"attn.c_attn": (60, 20), "attn.c_proj": (20, 20), "mlp.c_fc": (80, 20), 
 BASES = [(LLAMA, "model.layers", 2), (PHI3, "model.layers", 2), (GPT2, "transformer.h", 3)]
 WIDTHS = {"F32": 4, "F16": 2, "BF16": 2}
 TYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
-LINES, SAFETENSORS, TORCH = range(3)
+LINES, SAFETENSORS, TORCH, FITTING = range(4)
 
 
 def config(targets, **more):
@@ -109,10 +109,27 @@ def adapters():
         ),
         (
             config(one, layers_to_transform=0),
-            [(name, f"{kind}!", shape) for name, kind, shape in factors(0, one, kind="F16", only=0)],
+            [(name, kind + "!" * ("_A" in name), shape) for name, kind, shape in factors(0, one, only=0)],
         ),
     ]:
         yield seed(0, LINES, settings, tensors)
+    for base, (matrices, _, layers) in enumerate(BASES):
+        names = list(dict.fromkeys(name.rsplit(".", 1)[1] for name in matrices))
+        every = range(len(matrices) * layers)
+        for more, triples in [
+            ({}, [(matrix, 0, 0) for matrix in every]),
+            ({"layers_to_transform": [1]}, [(matrix, matrix % 12, 2) for matrix in every]),
+            ({"r": 5, "rank_pattern": {names[0]: 4}, "layers_to_transform": 1}, [(every[-1], 2, 0)]),
+        ]:
+            targets = "x" if "r" in more else names
+            settings = json.dumps(config(targets, **more)).encode()
+            yield bytes([base, FITTING]) + settings + b"\n" + b"".join(map(bytes, triples))
+    for triples in (  # refused: a name that many modules have, a module twice, and each fault of fitting_lines()
+        [(0, 3, 2)],
+        [(0, 0, 2), (0, 2, 2)],
+        *([(0, fault << 4, 2)] for fault in range(11, 16)),
+    ):
+        yield bytes([0, FITTING]) + json.dumps(config("x")).encode() + b"\n" + b"".join(map(bytes, triples))
     for key in ("use_dora", "modules_to_save", "rank_pattern", "peft_type"):
         settings = json.dumps(config(one)).encode()[:-1] + b', "%s": \1}' % key.encode()  # the later one counts
         yield bytes([0, LINES]) + settings + b"\n" + lines(factors(0, one, only=0))

@@ -17,7 +17,7 @@ namespace pm::checkpoint {
 
 namespace {
 
-using json = nlohmann::ordered_json;  // the first pattern that a name matches counts
+using Json = nlohmann::ordered_json;  // the first pattern that a name matches counts
 namespace fs = std::filesystem;
 
 constexpr const char* config_name = "adapter_config.json";
@@ -31,40 +31,40 @@ constexpr std::string_view tensor_prefix = "base_model.model.", suffix_a = ".lor
   throw Error(Reason::ModelUnreadable, "adapter " + printable(folder.string()) + ": " + what);
 }
 
-json read_config(const RandomAccessFile& file) {
+Json read_config(const RandomAccessFile& file) {
   if (file.size > max_config_bytes) refuse(file, "has " + std::to_string(file.size) + " bytes; at most 1 MiB is read");
   std::string text(static_cast<size_t>(file.size), '\0');
   file.read(0, text);
   int keys = 0;
-  const auto watch = [&](int depth, json::parse_event_t event, json&) {
+  const auto watch = [&](int depth, Json::parse_event_t event, Json&) {
     if (depth > max_depth) refuse(file, "is nested deeper than " + std::to_string(max_depth));
-    if (event == json::parse_event_t::key && ++keys > max_keys)
+    if (event == Json::parse_event_t::key && ++keys > max_keys)
       refuse(file, "has more than " + std::to_string(max_keys) + " keys");
     return true;
   };
-  json config = json::parse(text, watch, /*allow_exceptions=*/false);
+  Json config = Json::parse(text, watch, /*allow_exceptions=*/false);
   if (!config.is_object()) refuse(file, "is not a JSON object");
   return config;
 }
 
 /// Returns whether an option is set to something: not absent, null, false or empty.
-bool is_set(const json& config, const char* key) {
+bool is_set(const Json& config, const char* key) {
   const auto found = config.find(key);
   if (found == config.end() || found->is_null()) return false;
   if (found->is_boolean()) return found->get<bool>();
   return !(found->is_string() || found->is_structured()) || !found->empty();
 }
 
-std::string excerpt(const json& value) {
-  std::string text = value.dump(-1, ' ', false, json::error_handler_t::replace);
+std::string excerpt(const Json& value) {
+  std::string text = value.dump(-1, ' ', false, Json::error_handler_t::replace);
   return printable(text.size() > 80 ? text.substr(0, 80) + "..." : text);
 }
 
-void refuse_unsupported(const fs::path& folder, const json& config) {
+void refuse_unsupported(const fs::path& folder, const Json& config) {
   const auto refuse_key = [&](const char* key, const std::string& why) {
     refuse_adapter(folder, std::string("adapter_config.json has ") + key + " " + excerpt(config[key]) + "; " + why);
   };
-  if (config.value("peft_type", json()) != "LORA") {
+  if (config.value("peft_type", Json()) != "LORA") {
     if (!config.contains("peft_type")) refuse_adapter(folder, "adapter_config.json has no peft_type; expected LORA");
     refuse_key("peft_type",
                "only LORA is served; merge the adapter into its base model with PEFT's merge_and_unload()");
@@ -116,7 +116,7 @@ std::optional<std::string> plain_name(std::string_view expression) {
 /// "^" binds to the whole name.
 class Pattern {
  public:
-  Pattern(const fs::path& folder, const json& config, const char* key) {
+  Pattern(const fs::path& folder, const Json& config, const char* key) {
     if (!is_set(config, key)) return;
     if (!config[key].is_object())
       refuse_adapter(folder, std::string(key) + " of adapter_config.json is " + excerpt(config[key]) +
@@ -144,7 +144,7 @@ class Pattern {
   std::vector<Row> rows_;
 };
 
-double number_of(const fs::path& folder, const json& config, const char* key, double absent) {
+double number_of(const fs::path& folder, const Json& config, const char* key, double absent) {
   const auto found = config.find(key);
   if (found == config.end() || found->is_null()) return absent;
   if (!found->is_number() || !(found->get<double>() > 0))
@@ -153,7 +153,7 @@ double number_of(const fs::path& folder, const json& config, const char* key, do
   return *found;
 }
 
-bool flag_of(const fs::path& folder, const json& config, const char* key) {
+bool flag_of(const fs::path& folder, const Json& config, const char* key) {
   const auto found = config.find(key);
   if (found == config.end() || found->is_null()) return false;
   if (!found->is_boolean())
@@ -162,12 +162,12 @@ bool flag_of(const fs::path& folder, const json& config, const char* key) {
   return found->get<bool>();
 }
 
-std::vector<std::string> listed_targets(const fs::path& folder, const json& config) {
+std::vector<std::string> listed_targets(const fs::path& folder, const Json& config) {
   if (!is_set(config, "target_modules")) refuse_adapter(folder, "adapter_config.json has no target_modules");
-  const json& targets = config["target_modules"];
+  const Json& targets = config["target_modules"];
   std::vector<std::string> names;
   if (targets.is_string()) return names;
-  if (!targets.is_array() || !std::all_of(targets.begin(), targets.end(), [](const json& one) {
+  if (!targets.is_array() || !std::all_of(targets.begin(), targets.end(), [](const Json& one) {
         return one.is_string() && !one.get_ref<const std::string&>().empty();
       }))
     refuse_adapter(folder, "target_modules of adapter_config.json is " + excerpt(targets) +
@@ -215,7 +215,7 @@ AdapterFolder AdapterFolder::open(const fs::path& folder) {
 }
 
 AdapterFolder AdapterFolder::open(const fs::path& folder, AdapterFiles files) {
-  const json config = read_config(files.config);
+  const Json config = read_config(files.config);
   refuse_unsupported(folder, config);
   AdapterFolder adapter;
   adapter.folder_ = folder;
