@@ -32,6 +32,7 @@ std::string config_of(std::string line) {
 bool is_true(const Json& config, const char* key) {
   const Json value = config.value(key, Json());
   if (value.is_number()) return value != 0;
+  if (value.is_string()) return value != "";
   return value.is_boolean() ? value.get<bool>() : !value.empty();
 }
 

@@ -90,6 +90,7 @@ def adapters():
         (config(one, init_lora_weights="pissa"), factors(0, one)),
         (config(one, init_lora_weights="OLoRA"), factors(0, one)),
         (config(one, use_rslora=0), factors(0, one)),
+        (config(one, exclude_modules=""), factors(0, one, only=0)),  # a layer is missing
         (config(one, alpha_pattern={"\\w_proj": 5}), factors(0, one)),
         (config(one), [(f"base_model.model.lora_{f}.weight", "F32", [2, 2]) for f in "AB"]),
         (config(".*q_proj", lora_alpha=0.5), factors(0, one, only=0)),

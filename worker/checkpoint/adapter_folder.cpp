@@ -52,7 +52,8 @@ bool is_set(const Json& config, const char* key) {
   const auto found = config.find(key);
   if (found == config.end() || found->is_null()) return false;
   if (found->is_boolean()) return found->get<bool>();
-  return !(found->is_string() || found->is_structured()) || !found->empty();
+  if (found->is_string()) return !found->get_ref<const std::string&>().empty();  // empty() of a text is false
+  return !found->is_structured() || !found->empty();
 }
 
 std::string excerpt(const Json& value) {

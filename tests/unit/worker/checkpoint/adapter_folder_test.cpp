@@ -101,6 +101,13 @@ TEST(AdapterFolder, PatternsAreNamesInWhichASpecialCharacterMayBeEscaped) {
                 HasSubstr("only names of modules"));
 }
 
+TEST(AdapterFolder, AnEmptyTextSetsNothing) {
+  EXPECT_TRUE(Files{}.open().adapts_all_layers());
+  EXPECT_TRUE(Files{.options = R"(, "exclude_modules": "", "bias": "")"}.open().adapts_all_layers());
+  EXPECT_FALSE(Files{.options = R"(, "exclude_modules": "k_proj")"}.open().adapts_all_layers());
+  EXPECT_THAT(refused_option(R"("target_modules": "")"), HasSubstr("no target_modules"));
+}
+
 TEST(AdapterFolder, RsloraIsTrueOrFalse) {
   EXPECT_DOUBLE_EQ(scale_with(R"("use_rslora": true)"), 6 / std::sqrt(2.0));
   EXPECT_EQ(scale_with(R"("use_rslora": false)"), 3);
