@@ -50,7 +50,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     (void)audio::FeatureExtractor{.features = audio::Features::FilterBanks, .rate = rate, .bins = 20}(samples);
     const audio::FeatureExtractor spectrogram{
         .features = audio::Features::LogMel, .rate = rate, .bins = 20, .window = 2 * rate};
-    for (const float value : std::get<std::vector<float>>(spectrogram(samples).at("input_features").values))
+    const Arrays inputs = spectrogram(samples);
+    for (const float value : std::get<std::vector<float>>(inputs.at("input_features").values))
       fuzz::hold(std::isfinite(value), "a value of a spectrogram that is not a number");
   } catch (const Error& error) {
     fuzz::hold(error.reason == Reason::AudioRefused || error.reason == Reason::AudioTooLarge, error.what());
