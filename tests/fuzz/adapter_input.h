@@ -135,7 +135,7 @@ class AdapterWeights {
   }
   bool torch() const { return form_ == Form::Torch; }
   int64_t size() const { return size_; }
-  /// Returns the tensors that a file of lines was made for. Other files are asked for theirs.
+  /// Returns the tensors that a file of lines was made for. Tensors of other files come from their headers.
   Table table() const {
     if (form_ == Form::Lines) return table_;
     return torch() ? checkpoint::read_torch_file(checkpoint::in_memory(begin_)).tensors

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Speech by a decoder that is told its language, its task and whether to write times: over HTTP, texts, languages and
-segments equal those of transformers' generate with the same features.
+"""Speech by a decoder whose prompt has the language, the task and whether to write timestamps: over HTTP, texts,
+languages and segments equal those of transformers' generate with the same features.
 """
 
 import json
@@ -188,7 +188,7 @@ def test_a_prompt_stands_before_every_window(speaker, tmp_path, times):
 
 @pytest.mark.parametrize("ranks", [1, 3])
 def test_ranks_beams_and_one_language(tmp_path, ranks):
-    """A checkpoint of one language is told no language and no task; without times it searches with beams."""
+    """A checkpoint of one language has no tokens of language and task; without timestamps it searches with beams."""
     made = Speaker(
         tmp_path / "english",
         ranks,

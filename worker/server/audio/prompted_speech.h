@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Transcribes and translates speech with a decoder that is told its language, its task and whether to write times.
+// Transcribes and translates speech with a decoder whose prompt has tokens for language, task and timestamps.
 #pragma once
 #include <optional>
 
@@ -8,7 +8,7 @@
 
 namespace pm::server {
 
-/// What a request asks of such a model.
+/// The options of a request to such a model.
 struct SpeechTask {
   std::string task;      ///< "transcribe" or "translate", to English
   std::string language;  ///< code; empty: it is recognized in the first window

@@ -19,7 +19,7 @@ constexpr size_t windows_at_once = 16;  ///< so that a long file does not fill t
 GenerationParams params_of(const ServerContext& context, const WritingOptions& options) {
   GenerationParams params;
   const bool samples = options.temperature > 0,
-             // as for transformers, only a temperature makes a model sample that is told its task
+             // as for transformers, a model with task tokens samples only with a temperature
       by_default = context.defaults.config.sampling.do_sample && !context.capabilities.speech;
   params.values.set(&SamplingParams::do_sample, samples || by_default);
   if (samples) params.values.set(&SamplingParams::temperature, options.temperature);
@@ -32,7 +32,7 @@ LengthLimits length_of(const ServerContext& context, const WritingOptions& optio
   LengthLimits length{.field = "max_new_tokens", .max_new_tokens = options.max_new_tokens};
   if (options.plain) return length;
   length.default_max_new_tokens = defaults.max_new_tokens;
-  // where a model is told its task, transformers counts neither these tokens nor those of the prompt as max_length
+  // transformers does not count task tokens and the prompt before them as max_length
   if (!defaults.max_new_tokens)
     (context.capabilities.speech ? length.default_max_new_tokens : length.default_max_length) = defaults.max_length;
   length.min_length = defaults.min_length;

@@ -185,7 +185,7 @@ std::vector<TimedText> segments_of(const CtcDecoder& decoder, const std::vector<
                  "the model's folder has no tokenizer that is served; POST /forward returns logits");
 }
 
-/// Transcribes or translates with a model that is told what to do.
+/// Transcribes or translates with a model that has task tokens.
 http::Response run_speech_task(const ServerContext& context, const RoutedRequest& call, const std::string& task,
                                const TranscriptionRequest& request, const AudioForm& form,
                                const std::shared_ptr<void>& admitted) {

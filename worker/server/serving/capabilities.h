@@ -61,7 +61,7 @@ struct Capabilities {
   std::string audio;              ///< input of samples or filter banks; empty: the model reads no audio
   int64_t audio_stride = 1;       ///< samples (frames of filter banks) per frame
   bool audio_bins_first = false;  ///< filter banks are [rows, bins, frames]
-  std::optional<SpeechTokens> speech;                ///< of a decoder that is told language, task and times
+  std::optional<SpeechTokens> speech;                ///< tokens of language, task and timestamps; nothing: none
   Embedding audio_embedding;                         ///< x-vectors, or the states of the frames, whose mean is taken
   std::optional<audio::FeatureExtractor> extractor;  ///< without it audio comes only as a tensor
   std::optional<CtcDecoder> ctc;                     ///< of a model that transcribes by CTC

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tokens that tell a decoder of speech its language, its task and whether to write times.
+// The special tokens of a decoder prompt of speech: language, task, timestamps.
 #pragma once
 #include <cstdint>
 #include <filesystem>
