@@ -19,10 +19,10 @@ if [ "${1:-}" = --fix ]; then
   exit 0
 fi
 
-failed=0
+failed=()
 check() { # name command...: runs all checks, so that one run shows everything
   local name=$1; shift
-  "$@" || { echo "lint: $name failed; \`make fmt\` mends formats" >&2; failed=1; }
+  "$@" || { echo "lint: $name failed" >&2; failed+=("$name"); }
 }
 check clang-format "$bin/clang-format" --dry-run -Werror "${cpp[@]}"
 check "ruff format" "$bin/ruff" format -q --check .
@@ -32,4 +32,7 @@ check yamllint "$bin/yamllint" -s "${yaml[@]}"
 if cargo fmt --version > /dev/null 2>&1; then check rustfmt sh -c 'cd worker/tokenizer/ffi && cargo fmt --check'; fi
 check clang-tidy "$cache/venv/bin/python" tools/tidy.py "$bin/clang-tidy"
 check tests/structure "$cache/venv/bin/python" -m pytest -q tests/structure
-exit $failed
+if [ ${#failed[@]} -gt 0 ]; then
+  printf 'lint: %s failed, see above; `make fmt` mends formats\n' "${failed[@]}" >&2
+  exit 1
+fi
