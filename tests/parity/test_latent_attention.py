@@ -78,7 +78,10 @@ def test_preempted_sequences_read_their_latents_again(tmp_path):
         alone = [answer(row) for row in rows]
         assert preemptions() == 0
         with concurrent.futures.ThreadPoolExecutor(len(rows)) as pool:
-            assert list(pool.map(answer, rows)) == alone
-        assert preemptions() > 0
+            for _ in range(50):  # until they run beside each other, which a loaded machine may not let them at first
+                assert list(pool.map(answer, rows)) == alone
+                if preemptions() > 0:
+                    return
+        pytest.fail("no sequence was preempted")
     finally:
         server.close()
