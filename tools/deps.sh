@@ -92,7 +92,7 @@ cargo_present() {
 case ${1:-build} in
 packages)
   packages g++ cmake ninja-build ccache python3 python3-venv ca-certificates prometheus-cpp-dev libgoogle-glog-dev \
-    libgtest-dev libgmock-dev \
+    libgtest-dev libgmock-dev libwebp-dev \
     nlohmann-json3-dev libssl-dev libyaml-cpp-dev libcli11-dev libpng-dev libjpeg62-turbo-dev libsndfile1-dev \
     libsoxr-dev pkg-config dpkg-dev
   # Only Debian 13 and newer have one that is new enough; elsewhere tools/httplib.sh takes the header alone.

@@ -25,6 +25,7 @@ DEBIAN = {
     "CLI11": "libcli11-dev",
     "libpng": "libpng-dev",
     "libjpeg-turbo": "libjpeg62-turbo-dev",
+    "libwebp": "libwebp-dev",
     "libsndfile": "libsndfile1-dev",
     "soxr": "libsoxr-dev",
     "FLAC": "libflac-dev",

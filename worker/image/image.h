@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An image in memory, and its decoding from PNG and JPEG to the RGB of Pillow's convert("RGB").
+// An image in memory, and its decoding from PNG, JPEG and WebP to the RGB of Pillow's convert("RGB").
 #pragma once
 #include <cstdint>
 #include <span>
@@ -21,8 +21,8 @@ struct Limits {
   int scans = 100;              ///< of a progressive JPEG; each scan reads all coefficients
 };
 
-/// Decodes a PNG or JPEG, distinguished by their first bytes. As Pillow: alpha and transparency are dropped, gray is
-/// repeated, palettes are looked up, 16-bit colours keep their high byte, 16-bit grays are clipped at 255, CMYK is
+/// Decodes a PNG, JPEG or WebP, distinguished by their first bytes. As Pillow: alpha and transparency are dropped, gray
+/// is repeated, palettes are looked up, 16-bit colours keep their high byte, 16-bit grays are clipped at 255, CMYK is
 /// Adobe's. Then the image is rotated as its EXIF orientation says, as transformers' pipelines do when they load an
 /// image. Throws Error{ImageRefused} for another format or a damaged file, Error{ImageTooLarge}
 /// beyond the limits.
@@ -30,9 +30,10 @@ Image open(std::string_view file, const Limits& limits = {});
 
 Image decode_png(std::string_view file, const Limits& limits);
 Image decode_jpeg(std::string_view file, const Limits& limits);
+Image decode_webp(std::string_view file, const Limits& limits);
 
-/// Returns EXIF's orientation tag (1 to 8) of a PNG's eXIf or a JPEG's APP1; 1 where there is none or it cannot be
-/// read.
+/// Returns EXIF's orientation tag (1 to 8) of a PNG's eXIf, a JPEG's APP1 or a WebP's EXIF; 1 where there is none or it
+/// cannot be read.
 int orientation(std::string_view file);
 /// Mirrors and rotates an image stored with this orientation so that it is upright (TIFF 6.0, tag 274).
 Image upright(Image image, int orientation);

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Decodes an image by the format of its first bytes.
+#include <algorithm>
+
 #include "worker/image/refusal.h"
 
 namespace pm::image {
@@ -11,8 +13,10 @@ Image open(std::string_view file, const Limits& limits) {
     image = decode_png(file, limits);
   else if (file.starts_with("\xff\xd8\xff"sv))
     image = decode_jpeg(file, limits);
+  else if (file.starts_with("RIFF"sv) && file.substr(std::min<size_t>(8, file.size())).starts_with("WEBP"sv))
+    image = decode_webp(file, limits);
   else
-    throw refused("it is neither PNG nor JPEG; convert it to one of these");
+    throw refused("it is neither PNG nor JPEG nor WebP; convert it to one of these");
   return upright(std::move(image), orientation(file));
 }
 

@@ -60,10 +60,26 @@ std::string_view exif_of_png(std::string_view file) {
   return {};
 }
 
+/// Returns the chunk EXIF of a WebP, with or without the name that JPEG has before it.
+std::string_view exif_of_webp(std::string_view file) {
+  for (size_t at = 12; at + 8 <= file.size();) {
+    const size_t length = number(file, at + 4, 4, false);
+    if (length > file.size() - at - 8) break;
+    if (file.substr(at, 4) == "EXIF"sv) {
+      const auto data = file.substr(at + 8, length);
+      return data.starts_with("Exif\0\0"sv) ? data.substr(6) : data;
+    }
+    at += 8 + length + length % 2;
+  }
+  return {};
+}
+
 }  // namespace
 
 int orientation(std::string_view file) {
-  return from_tiff(file.starts_with("\xff\xd8"sv) ? exif_of_jpeg(file) : exif_of_png(file));
+  return from_tiff(file.starts_with("\xff\xd8"sv) ? exif_of_jpeg(file)
+                   : file.starts_with("RIFF"sv)   ? exif_of_webp(file)
+                                                  : exif_of_png(file));
 }
 
 Image upright(Image image, int orientation) {

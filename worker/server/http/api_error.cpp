@@ -60,7 +60,7 @@ std::span<const ErrorCode> error_codes() {
       {"invalid_api_key", "the API key is not one of this server's"},
       {"invalid_audio", "the audio is not a readable WAV, FLAC, OGG or MP3"},
       {"invalid_constraint", "the schema, regular expression or grammar is wrong or not supported"},
-      {"invalid_image", "the image is not a readable PNG or JPEG"},
+      {"invalid_image", "the image is not a readable PNG, JPEG or WebP"},
       {"invalid_json", "the body is not a JSON object, or is nested too deeply"},
       {"invalid_range", "Range requests are not supported"},
       {"invalid_safetensors", "the body is not a safetensors file"},

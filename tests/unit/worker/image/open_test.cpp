@@ -63,8 +63,8 @@ TEST(Images, EveryExifOrientationStandsUpright) {
 }
 
 TEST(Images, OtherFormatsAreRefusedByWord) {
-  for (const std::string file : {"", "GIF89a", "RIFF....WEBP", "\x89PNG", "hello"})
-    EXPECT_THAT(refusal(file), HasSubstr("neither PNG nor JPEG"));
+  for (const std::string file : {"", "GIF89a", "RIFF....WAVE", "\x89PNG", "hello"})
+    EXPECT_THAT(refusal(file), HasSubstr("neither PNG nor JPEG nor WebP"));
 }
 
 TEST(Images, EveryPrefixOfAFileIsRefusedAndNothingWorse) {
