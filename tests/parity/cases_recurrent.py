@@ -123,6 +123,18 @@ _FAMILIES = {
         _SPACES,
         False,
     ),
+    "bamba": (
+        "BambaForCausalLM",
+        "BambaModel",
+        "BambaConfig",
+        {
+            **{name: _SPACES[name] for name in _SPACES if name.startswith("mamba_")},
+            "attn_layer_indices": [1],
+            "head_dim": 8,
+            "rope_parameters": _ROPE,
+        },
+        False,
+    ),
     "nemotron_h": (
         "NemotronHForCausalLM",
         "NemotronHModel",
@@ -150,7 +162,9 @@ _FAMILIES = {
 }
 
 MODEL_TYPES = tuple(_FAMILIES)
-WITH_EXPERTS = tuple(model_type for model_type in _FAMILIES if model_type not in ("qwen3_5", "qwen3_5_text", "lfm2"))
+WITH_EXPERTS = tuple(
+    model_type for model_type in _FAMILIES if model_type not in ("qwen3_5", "qwen3_5_text", "lfm2", "bamba")
+)
 
 # as in cases_experts.py; norms multiply by 1 + weight, and states are divided by their length
 SMALLER = {
@@ -181,6 +195,7 @@ SMALLER = {
         f"{name}.weight": 2
         for name in ("input_linear", "output_linear", "in_proj", "conv1d", "mamba.out_proj", "o_proj", "q_proj")
     },
+    "bamba": {f"{name}.weight": 2 for name in ("in_proj", "conv1d", "mamba.out_proj", "o_proj", "q_proj", "down_proj")},
     "nemotron_h": {
         **{f"{name}.weight": 2 for name in ("in_proj", "conv1d", "mixer.out_proj", "o_proj", "k_proj", "down_proj")},
         "q_proj.weight": 4,
@@ -217,6 +232,17 @@ _VARIANTS = (
         "biases-tied-one-group",
         {"use_bias": True, "mlp_bias": True, "n_groups": 1, "tie_word_embeddings": True, "norm_topk_prob": False},
     ),
+    (
+        "bamba",
+        "groups-biases-tied",
+        {
+            "mamba_n_groups": 3,
+            "mamba_proj_bias": True,
+            "attention_bias": True,
+            "mlp_bias": True,
+            "tie_word_embeddings": True,
+        },
+    ),
     ("granitemoehybrid", "no-convolution-bias", {"mamba_conv_bias": False}),
 )
 
@@ -227,6 +253,8 @@ def attending_layers(case, layers):
     """How many of a case's layers have attentions."""
     if case.model_type not in MODEL_TYPES:
         return layers
+    if case.model_type == "bamba":
+        return len(case.text["attn_layer_indices"])
     return (case.text.get("layer_types") or case.text["layers_block_type"]).count("full_attention")
 
 

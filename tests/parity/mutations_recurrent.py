@@ -154,6 +154,20 @@ def rows(of, m):
             ("state_space.groups", "of others", m.tensors(r"layers\.0\.mamba\.in_proj", _groups_shifted)),
         ),
         *of(
+            "BambaForCausalLM-all",
+            ("state_space.when", "attention elsewhere", m.swapped("layers.0.mamba.", "layers.2.mamba.")),
+            ("state_space.out", "columns shifted", m.rolled(r"layers\.0\..*mamba\.out_proj\.weight", 1)),
+            ("rotary.dims", "the whole head", m.policy('        dims: "head_dim // 2"\n', "")),
+            ("attn.norm", "weight dropped", m.dropped(r"layers\.1\.input_layernorm\.weight")),
+            ("mlp.norm", "weight dropped", m.ones(r"layers\.2\.pre_ff_layernorm\.weight")),
+            ("mlp.gate", "gate and up change places", m.swapped("gate_proj", "up_proj")),
+            ("output.norm", "weight dropped", m.ones(r"final_layernorm\.weight")),
+        ),
+        *of(
+            "BambaForCausalLM-groups-biases-tied",
+            ("mlp.bias", "dropped", m.dropped(r"layers\.2\.feed_forward\.down_proj\.bias")),
+        ),
+        *of(
             "GraniteMoeHybridModel-limits",
             ("state_space.least_step", "lower", m.config(time_step_limit=[0.1, 0.9])),
             ("state_space.most_step", "higher", m.config(time_step_limit=[0.3, 1.5])),
