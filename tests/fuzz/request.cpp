@@ -22,6 +22,7 @@
 #include "worker/server/generation/generation_defaults.h"
 #include "worker/server/http/api_error.h"
 #include "worker/server/images/detect.h"
+#include "worker/server/images/prompt_images.h"
 #include "worker/server/images/segment_images.h"
 #include "worker/server/tasks/classify.h"
 #include "worker/server/tasks/fill_mask.h"
@@ -39,6 +40,9 @@ using namespace pm::server;
 using nlohmann::json;
 
 constexpr int64_t vocabulary_size = 259, window_size = 64, label_names = 3, audio_rate = 8000, audio_stride = 16;
+
+/// An image's place in a prompt is the digit 1, of which the first characters of a conversation have one.
+constexpr int64_t image_token = '1', rows_of_image = 2;
 
 /// Gives each request a token for each byte of its prompt, and each pass outputs of the right shapes.
 class InstantEngine final : public engine::Engine {
@@ -69,7 +73,9 @@ class InstantEngine final : public engine::Engine {
       return on_done(std::move(result));
     }
     if (const auto pixels = request.inputs.find("pixel_values"); pixels != request.inputs.end()) {
-      result.outputs = see(pixels->second);
+      result.outputs = request.outputs == std::vector<std::string>{policy::image_rows_output}
+                           ? image_rows(pixels->second)
+                           : see(pixels->second);
       return on_done(std::move(result));
     }
     const auto ids = request.inputs.find("input_ids");
@@ -103,6 +109,11 @@ class InstantEngine final : public engine::Engine {
   bool per_token = false, one_label = false;
 
  private:
+  static Arrays image_rows(const Array& pixels) {
+    fuzz::hold(pixels.shape.size() == 4, "pixels that are no images");
+    const int64_t rows = pixels.shape[0] * rows_of_image;
+    return {{policy::image_rows_output, {{rows, 3}, std::vector<float>(static_cast<size_t>(rows * 3), 1)}}};
+  }
   /// Two objects of three classes, the last of which is none, with boxes and masks.
   static Arrays see(const Array& pixels) {
     fuzz::hold(pixels.shape.size() == 4 && pixels.shape[0] == 1, "images that are not alone");
@@ -182,6 +193,11 @@ Capabilities model_of(size_t kind) {
   can.states = "last_hidden_state";
   can.pooler = "pooler_output";
   can.text = {"last_hidden_state", {Pooling::Mean}};
+  if (can.task == policy::Task::Generate && kind >= std::size(tasks)) {  // it reads images among a prompt's tokens
+    can.prompt_images = {.stack = "vision", .token = image_token, .rows = rows_of_image};
+    can.prompt_images->spelling.placeholder = image_token;
+    can.images = image::Processor{.do_resize = false};
+  }
   if (can.task == policy::Task::NextSentence) can.next_sentence = "logits";
   can.prompts = {{{"query", "find "}}, ""};
   if (can.task == Task::FillMask) can.sparse = {can.vocabulary_scores, SpladePooling{}, {}, {}};
@@ -283,6 +299,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static ResponseStore responses(4, 1 << 16);
   context.responses = &responses;
   context.strict_requests = size % 2 == 1;
+  static ImageRowCache image_rows(1 << 12);
+  context.image_rows = &image_rows;
+  context.content_form.images = can.prompt_images.has_value();
+  context.content_form.parts = size % 4 < 2;
   http::Request request;
   request.id = "req-1";
   request.method = "POST";

@@ -438,6 +438,7 @@ def requests():
         for kind in kinds:
             yield from (bytes([kind, route]) + json.dumps(body).encode() for body in bodies[route])
     yield from wire_forms()
+    yield from of_images()
     for pair in ({"queries": text, "documents": ["b", "c"]}, {"text_1": ["a", "b"], "text_2": ["b", "c"]}):
         yield from (bytes([kind, 22]) + json.dumps(pair).encode() for kind in (9, 6))
     yield from (bytes([kind, 23]) + json.dumps({"inputs": ["a b", text]}).encode() for kind in (5, 6))
@@ -527,10 +528,27 @@ def wire_forms():
         yield bytes([0, 24 | 64 | 128]) + query  # of the response that the request before has stored
 
 
-def dot():
-    """A PNG of 3 x 2 pixels."""
+def of_images():
+    """Conversations of the model that reads images, in each wire form."""
+    for form in ("PNG", "JPEG", "WEBP"):
+        data = base64.b64encode(dot(form)).decode()
+        url = f"data:image/{form.lower()};base64,{data}"
+        chat = [{"type": "image_url", "image_url": {"url": url, "detail": "low"}}, {"type": "text", "text": "a"}]
+        for content in (chat, chat[::-1], [{"type": "image_url", "image_url": url}]):
+            body = {"messages": [{"role": "user", "content": content}], "max_tokens": 3}
+            yield bytes([8, 1]) + json.dumps(body).encode()
+        source = {"type": "base64", "media_type": f"image/{form.lower()}", "data": data}
+        turn = {"role": "user", "content": [{"type": "image", "source": source}, {"type": "text", "text": "a"}]}
+        for route in (18, 19):
+            yield bytes([8, route]) + json.dumps({"max_tokens": 3, "messages": [turn]}).encode()
+        parts = [{"type": "input_image", "image_url": url}, {"type": "input_text", "text": "a"}]
+        yield bytes([8, 20]) + json.dumps({"input": [{"role": "user", "content": parts}]}).encode()
+
+
+def dot(form="PNG"):
+    """A picture of 3 x 2 pixels."""
     file = io.BytesIO()
-    PIL.Image.new("RGB", (3, 2), (9, 80, 200)).save(file, "PNG")
+    PIL.Image.new("RGB", (3, 2), (9, 80, 200)).save(file, form)
     return file.getvalue()
 
 

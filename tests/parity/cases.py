@@ -87,7 +87,7 @@ class Case:
             return ("audio",)
         if self.model_type in cases_detection.MODEL_TYPES:
             return ("images",)
-        if self.kind == "vision" or "Vision" in self.model_class or self.model_class == "CLIPForImageClassification":
+        if self.kind == "vision" or "Vision" in self.model_class or self.model_class.endswith("ForImageClassification"):
             return ("images",)
         return (
             ("text", "images")
@@ -445,6 +445,15 @@ _CLIP_VISION = {
     "projection_dim": 9,
     "layer_norm_eps": 1e-3,
 }
+_SIGLIP_VISION = {name: _CLIP_VISION[name] for name in _CLIP_VISION if name != "projection_dim"}
+_SIGLIP_VISION["vision_use_head"] = False
+_SIGLIP_TEXT = {
+    "vocab_size": 20,
+    "hidden_size": 24,
+    "intermediate_size": 9,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+}
 clip = _family(
     "clip",
     "dual",
@@ -456,6 +465,8 @@ clip = _family(
 )
 clip_text = _family("clip_text_model", "dual", "CLIPTextConfig", ("position_ids",), **_CLIP_TEXT)
 clip_vision = _family("clip_vision_model", "dual", "CLIPVisionConfig", **_CLIP_VISION)
+siglip = _family("siglip", "vision", "SiglipConfig", vision_config=_SIGLIP_VISION, text_config=_SIGLIP_TEXT)
+siglip_vision = _family("siglip_vision_model", "vision", "SiglipVisionConfig", **_SIGLIP_VISION)
 vit = _family(
     "vit",
     "vision",
@@ -789,6 +800,8 @@ CASES = (
     *clip("all", "CLIPModel CLIPForImageClassification"),
     *clip_text("all", "CLIPTextModel CLIPTextModelWithProjection"),
     *clip_vision("all", "CLIPVisionModel CLIPVisionModelWithProjection"),
+    *siglip("all", "SiglipForImageClassification"),
+    *siglip_vision("all", "SiglipVisionModel"),
     *clip(
         "end-by-its-id-gelu",
         "CLIPModel",

@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Further rows of cases.py: the text of checkpoints that read images too, whose config.json has it as a section."""
 
+import re
+
 import cases_gemma4
+import numpy
 from cases_decoders import SMALL_DECODER
 
 TWO = (2,)  # ranks
@@ -15,6 +18,7 @@ _TOWER = {
     "image_size": 8,
     "patch_size": 4,
 }
+_READ_TOWER = {**_TOWER, "num_attention_heads": 4, "layer_norm_eps": 1e-3}  # one that is served: on four ranks, too
 PLACES = {"image_token_id": 5, "video_token_id": 6, "vision_start_token_id": 7, "vision_end_token_id": 8}
 QWEN_TOWER = {"depth": 1, "hidden_size": 8, "intermediate_size": 8, "num_heads": 2, "out_hidden_size": 36}
 _WINDOWS = ["sliding_attention", "full_attention", "sliding_attention"]
@@ -57,8 +61,15 @@ _FAMILIES = {
             "rope_parameters": _GEMMA_ROPE,
         },
         {
-            "vision_config": {"model_type": "siglip_vision_model", **_TOWER},
+            "vision_config": {
+                "model_type": "siglip_vision_model",
+                **_READ_TOWER,
+                "image_size": 16,
+                "vision_use_head": False,
+            },
             "image_token_index": 5,
+            "boi_token_index": 6,
+            "eoi_token_index": 7,
             "mm_tokens_per_image": 4,
         },
     ),
@@ -136,7 +147,7 @@ _FAMILIES = {
         "LlavaModel",
         "LlavaConfig",
         {"model_type": "llama", "rope_parameters": _ROPE},
-        {"vision_config": {"model_type": "clip_vision_model", **_TOWER}, "image_token_index": 5},
+        {"vision_config": {"model_type": "clip_vision_model", **_READ_TOWER}, "image_token_index": 5},
     ),
     "llava_next": (
         "LlavaNextForConditionalGeneration",
@@ -174,16 +185,91 @@ TOWERS = tuple(
     )
 )
 
+READ_IMAGES = ("gemma3", "llava")  # families whose images are served too
+
+
+def is_unread(settings):
+    """Returns a function that says of a tensor whether no answer needs it: towers, or what they have behind the state
+    that stands among the tokens."""
+    if settings["model_type"] not in READ_IMAGES or "vision_config" not in settings:
+        return lambda name: name.startswith(TOWERS)
+    if settings["model_type"] == "gemma3":  # which reads the last state
+        return lambda name: False
+    layers, state = settings["vision_config"]["num_hidden_layers"], settings.get("vision_feature_layer", -2)
+    read = state if state >= 0 else layers + 1 + state
+
+    def is_behind(name):
+        layer = re.search(r"\.layers\.(\d+)\.", name)
+        return "vision_tower." in name and ("post_layernorm" in name or bool(layer and int(layer[1]) >= read))
+
+    return is_behind
+
+
+def tower(case, base):
+    """transformers' layers of the tower whose states stand among the tokens, under the name of our stack."""
+    if case.model_type not in READ_IMAGES:
+        return {}
+    state = case.settings.get("vision_feature_layer", -2) if case.model_type == "llava" else -1
+    layers = list(base.vision_tower.encoder.layers)
+    return {"vision": layers[: state if state >= 0 else len(layers) + 1 + state]}
+
+
+def rows_of_image(settings):
+    """The tokens of an image."""
+    vision = settings["vision_config"]
+    patches = (vision["image_size"] // vision["patch_size"]) ** 2
+    if settings["model_type"] == "gemma3":
+        return settings["mm_tokens_per_image"]
+    whole = settings.get("vision_feature_select_strategy") == "full"
+    return patches + (whole and vision["model_type"] == "clip_vision_model")
+
+
+def pictured(case, batch, pixels):
+    """Returns the batch with an image among the tokens of the first row, two of the third, and none of the others."""
+    settings = case.settings | {"model_type": case.model_type}
+    token, tokens = settings["image_token_index"], rows_of_image(settings)
+    ids = batch["input_ids"].copy()
+    ids[ids == token] = token + 1
+    for row, images in ((0, 1), (2, 2)):
+        begin = int(batch["attention_mask"][row].argmax()) + row
+        ids[row, begin : begin + images * tokens] = token
+    found = batch | {"input_ids": ids, "pixel_values": pixels}
+    if case.model_type == "gemma3":  # which says so where tokens of an image see each other
+        found["token_type_ids"] = (ids == token).astype(numpy.int64)
+    return found
+
+
 # growing queries would make softmaxes too sharp
 SMALLER = {model_type: {"q_proj.weight": 3} for model_type in ("ministral3", "mistral3")}
 
-# what is rarer, in the class with the LM head: settings of the text
+# what is rarer, in the class with the LM head: settings of the text, and of the whole
 _VARIANTS = (
     ("gemma4", "experts", cases_gemma4.TEXT | cases_gemma4.EXPERTS),
     ("mistral3", "plain", {"model_type": "mistral", "sliding_window": 7, "rope_parameters": _ROPE}),
     ("qwen2_5_vl", "windows", {"use_sliding_window": True, "sliding_window": 6, "max_window_layers": 1}),
     ("llava", "biases", {"attention_bias": True, "mlp_bias": True}),
     ("llava", "qwen2", {"model_type": "qwen2"}),
+    (
+        "llava",
+        "last-state",
+        {},
+        {
+            "vision_feature_layer": 2,
+            "vision_feature_select_strategy": "full",
+            "multimodal_projector_bias": False,
+            "projector_hidden_act": "silu",
+        },
+    ),
+    (
+        "llava",
+        "siglip",
+        {},
+        {
+            "vision_config": {"model_type": "siglip_vision_model", "vision_use_head": False, **_READ_TOWER},
+            "vision_feature_layer": -1,
+            "vision_feature_select_strategy": "full",
+        },
+    ),
 )
 
 
@@ -195,8 +281,8 @@ def cases(family):
         make = family(model_type, "decoder", config, ("position_ids",), **_IDS, **beside)
         found += make("all", generates, text_config=text)
         found += make("all", others, ranks=TWO, text_config=text)
-        for _, label, settings in (row for row in _VARIANTS if row[0] == model_type):
-            found += make(label, generates, ranks=TWO, text_config=text | settings)
+        for _, label, settings, *beside in (row for row in _VARIANTS if row[0] == model_type):
+            found += make(label, generates, ranks=TWO, text_config=text | settings, **dict(*beside))
     for model_type, (name, config, whole) in _TEXTS.items():
         make = family(model_type, "decoder", config, ("position_ids",), **(SMALL_DECODER | _FAMILIES[whole][3]))
         found += make("all", name, ranks=TWO)

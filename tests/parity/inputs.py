@@ -75,8 +75,9 @@ def kinds(case):
         "VisualBertForQuestionAnswering",
         "VisualBertForRegionToPhraseAlignment",
     )  # which read the masks
+    images = ["pictured"] if case.model_type in cases_multimodal.READ_IMAGES else []
     left = [] if cases_recurrent.reads_padding(case) else ["left"]
-    return ["right", *left] + (["bare"] if bare else []) + (["given"] if given else [])
+    return ["right", *left] + (["bare"] if bare else []) + (["given"] if given else []) + images
 
 
 def _drawn(case, kind, shape):
@@ -203,6 +204,8 @@ def make(case, kind):
         return {"inputs": cases_latents.frames(case, 3)}
     if kind == "images":
         return {"pixel_values": pixels(case, 3)}
+    if kind == "pictured":
+        return cases_multimodal.pictured(case, make(case, "left"), pixels(case, 3))
     if kind == "masked":
         images, patches = pixels(case, 3), (case.settings["image_size"] // case.settings["patch_size"]) ** 2
         masked = numpy.random.default_rng(case.seed + 6).random((3, patches)) < 0.4
@@ -283,7 +286,7 @@ def rows_that_count(case, name, inputs):
         return None
     if (
         "input_ids" not in inputs
-        or name.startswith(("vision_model_output.", "logits_per_"))
+        or name.startswith(("vision_model_output.", "logits_per_", "image_hidden_states"))
         or (name.endswith("_embeds") and case.kind == "dual")
     ):
         return None

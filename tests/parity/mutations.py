@@ -23,6 +23,7 @@ import mutations_gemma4
 import mutations_latent_attention
 import mutations_latents
 import mutations_memory
+import mutations_multimodal
 import mutations_neighbors
 import mutations_pooled
 import mutations_prophetnet
@@ -530,6 +531,20 @@ MUTATIONS = (
         "CLIPModel-end-by-its-id-gelu",
         ("pooler.pool", "the end by the largest id", config(text_config__eos_token_id=2)),
     ),
+    *_of(
+        "SiglipVisionModel-all",
+        ("output.norm", "weight dropped", ones(r"post_layernorm\.weight")),
+        ("mlp.act", "exact gelu", config(hidden_act="gelu")),
+        ("input.position", "shifted by one", rolled(r"position_embedding")),
+        (
+            "output.states",
+            "after the norm",
+            policy("norm: post_layernorm, states: raw", "norm: post_layernorm"),
+            "",
+            ("hidden_states.3",),
+        ),
+    ),
+    *_of("SiglipForImageClassification-all", ("head.classes", "shifted", rolled(r"classifier\.weight"))),
     *_of("CLIPForImageClassification-all", ("head.pool", "the class token", policy("pool: patches", "pool: first"))),
     *_of(
         "ViTModel-all",
@@ -576,6 +591,7 @@ MUTATIONS = (
     *mutations_quantized.rows(_of, sys.modules[__name__]),
     *mutations_pooled.rows(_of, sys.modules[__name__]),
     *mutations_memory.rows(_of, sys.modules[__name__]),
+    *mutations_multimodal.rows(_of, sys.modules[__name__]),
     *mutations_neighbors.rows(_of, sys.modules[__name__]),
     *mutations_prophetnet.rows(_of, sys.modules[__name__]),
     *mutations_entities.rows(_of, sys.modules[__name__]),

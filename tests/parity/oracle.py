@@ -116,6 +116,8 @@ def flat(outputs, prefix=""):
 def _cut(case, name, tensor, inputs):
     """Without the columns that transformers appends to fill a window or a block, and shows in some of its outputs."""
     length = inputs["input_ids"].shape[-1] if "input_ids" in inputs else 0
+    if name == "image_hidden_states":  # some families have a dimension of images
+        return tensor.flatten(0, -2)
     if "global_attentions." in name:
         return tensor[:, :, :length]
     if case.has_two_heads and "hidden_states." in name:  # transformers tells the choices apart in the last one only

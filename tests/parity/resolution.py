@@ -70,7 +70,7 @@ def unused(case):
             ("rel_embeddings.weight", "encoder.LayerNorm.weight", "encoder.LayerNorm.bias")
         )
     if case.is_text_of_many:
-        return lambda name: name.startswith(cases_multimodal.TOWERS)
+        return cases_multimodal.is_unread(case.settings | {"model_type": case.model_type})
     if case.model_type in cases_latent_attention.MODEL_TYPES:
         return cases_latent_attention.ignored
     if case.model_type == "mobilebert":  # what attention does not read, a projection of embeddings that fit

@@ -66,7 +66,7 @@ def stacks(case):
         return {
             f"{tower}_model_output.": settings[f"{tower}_config"]["num_hidden_layers"] for tower in ("text", "vision")
         }
-    if case.model_class == "CLIPForImageClassification":
+    if case.model_class in ("CLIPForImageClassification", "SiglipForImageClassification"):
         return {"": settings["vision_config"]["num_hidden_layers"]}
     return {"": count * settings.get("inner_group_num", 1) if case.model_type == "albert" else count}
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Image preprocessing equals that of Pillow (12: Pillow 13 resamples rows first where that is cheaper) and
-transformers: every mode of PNG and JPEG, every filter, both image processors.
+transformers: every mode of PNG, JPEG and WebP, every filter, all image processors.
 """
 
 import io
@@ -154,6 +154,44 @@ def test_jpeg_is_what_pillow_reads_within_two_levels(dump, data):
     assert off.max() <= 2 and (off > 0).mean() < 0.02
 
 
+def webps():
+    smooth, noise = Image.fromarray(picture(97, 61, smooth=True)), Image.fromarray(picture(33, 21, 4))
+    for quality in (20, 80, 100):
+        yield f"lossy {quality}", encoded(smooth, "WEBP", quality=quality)
+    yield "lossless", encoded(smooth, "WEBP", lossless=True)
+    yield "lossy with alpha", encoded(noise, "WEBP", quality=70)
+    yield "lossless with alpha", encoded(noise, "WEBP", lossless=True, exact=True)
+    for orientation in (3, 6, 8):
+        exif = Image.Exif()
+        exif[0x0112] = orientation
+        yield f"orientation {orientation}", encoded(smooth, "WEBP", exif=exif, lossless=True)
+
+
+@pytest.mark.parametrize("data", [pytest.param(data, id=name) for name, data in webps()])
+def test_webp_is_what_pillow_reads(dump, data):
+    numpy.testing.assert_array_equal(dump.ask(data), loaded(data))
+
+
+def test_webps_that_are_broken_or_move_are_refused(tmp_path):
+    still = encoded(Image.fromarray(picture(40, 30)), "WEBP")
+    moving = io.BytesIO()
+    frames = [Image.fromarray(picture(9, 9 + i)).resize((9, 9)) for i in range(2)]
+    frames[0].save(moving, "WEBP", save_all=True, append_images=frames[1:])
+    for data, words in (
+        (still[:-200], "its data are broken"),
+        (still[:16], "its header is broken"),
+        (moving.getvalue(), "an animation"),
+        (b"RIFF", "neither PNG nor JPEG nor WebP"),
+    ):
+        with pytest.raises(AssertionError, match=words):
+            other = Dump(tmp_path)
+            try:
+                other.ask(data)
+            finally:
+                other.process.stdin.close()
+                other.process.wait(30)
+
+
 SIZES = [(224, 224), (64, 48), (17, 200), (1, 1), (300, 5), (50, 97)]
 
 
@@ -208,6 +246,10 @@ def processors():
     )
     yield "vit without resize", "ViTImageProcessor", dict(do_resize=False)
     yield "deit", "DeiTImageProcessor", {}
+    yield "siglip", "SiglipImageProcessor", {}
+    yield "siglip to 30 x 20", "SiglipImageProcessor", dict(size={"height": 30, "width": 20})
+    yield "gemma3", "Gemma3ImageProcessor", {}
+    yield "gemma3 to 32 x 32", "Gemma3ImageProcessor", dict(size={"height": 32, "width": 32}, do_pan_and_scan=None)
     yield "detr", "DetrImageProcessor", {}
     # the shorter side is less where the longer one would be too long, with both roundings
     yield "detr bounded", "DetrImageProcessor", dict(size={"shortest_edge": 50, "longest_edge": 77}, do_pad=False)

@@ -53,9 +53,10 @@ def write_headers(folder, row):
     with torch.device("meta"):
         model = model_class(config)
     header, end, towers = {}, 0, 0
+    is_unread = cases_multimodal.is_unread(config.to_dict())
     for name, tensor in saved_tensors(model, row).items():
         begin, end = end, end + BYTES[row["stored"]] * tensor.numel()
-        towers += (end - begin) * name.startswith(cases_multimodal.TOWERS)
+        towers += (end - begin) * is_unread(name)
         header[name] = {"dtype": row["stored"], "shape": list(tensor.shape), "data_offsets": [begin, end]}
     write_sparse(folder / "model.safetensors", header, EQUAL.get(config.model_type, ()))
     if row["model_type"] == "rag":  # as many passages as a question asks for

@@ -15,7 +15,7 @@ import worker
 
 CASES = [
     BY_NAME[f"{name}-all"]
-    for name in ("Gemma3ForConditionalGeneration", "Qwen3VLForConditionalGeneration", "LlavaModel")
+    for name in ("Mistral3ForConditionalGeneration", "Qwen3VLForConditionalGeneration", "LlavaNextModel")
 ]
 
 

@@ -143,6 +143,16 @@ REQUESTS = {
     "compose.reads",  # an encoder that reads something else is refused
     "backbone.mask",
     "pixels.input",
+    "images.token",  # and another number of rows, too
+    "images.skip",
+    "images.mutual",  # another choice takes no token_type_ids
+    "images.placeholder",  # how servers spell images: test_prompt_images.py
+    "images.before",
+    "images.begin",
+    "images.end",
+    "images.after",
+    "projector.pool",
+    "first.layout",
     "targets.mapping",
     "targets.hidden",
 }  # what requests call their tensors: another name is refused
@@ -260,7 +270,7 @@ def test_every_option_of_the_policies_has_a_mutation():
         document = yaml.safe_load(policy_of(case))
         for stack in document.get("stacks", {}).values():
             used |= options_of(stack)
-        used |= options_of({name: document[name] for name in ("compose",) if name in document})
+        used |= options_of({name: document[name] for name in ("compose", "images") if name in document})
         for head in document.get("heads", {}).values():
             used |= options_of(head or {}, ("head",))
     assert sorted(used - {mutation.option for mutation in MUTATIONS}) == []

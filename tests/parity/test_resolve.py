@@ -15,6 +15,7 @@ import cases_entities
 import cases_latent_attention
 import cases_latents
 import cases_memory
+import cases_multimodal
 import cases_neighbors
 import cases_pooled
 import cases_prophetnet
@@ -84,7 +85,6 @@ def classes_of(family):
         "gemma3_text": ["gemma3"],
         "gemma4_text": ["gemma4"],
         "internlm3": ["llama"],
-        "llava": ["llava", "llava_next"],
         "qwen2_vl": ["qwen2_vl", "qwen2_5_vl"],
     }.get(family, [family])
     modules = [importlib.import_module(f"transformers.models.{folder}.modeling_{folder}") for folder in folders]
@@ -234,10 +234,13 @@ def blocks(case, model):
         return {name: list(modules[0].encoder.layers) for name, modules in found.items() if modules}
     if case.model_type == "vit":
         return {"vision": list(base.layers)}
+    if case.model_type.startswith("siglip"):
+        return {"vision": list(getattr(base, "vision_model", base).encoder.layers)}
+    found = cases_multimodal.tower(case, base)
     if case.is_text_of_many:
         base = getattr(base, "language_model", base)
     inner = getattr(base, "transformer", getattr(base, "decoder", base))
-    return {"decoder": list(inner.layers if hasattr(inner, "layers") else inner.h)}
+    return found | {"decoder": list(inner.layers if hasattr(inner, "layers") else inner.h)}
 
 
 def first_of(module, *names):
@@ -274,6 +277,7 @@ FEED_FORWARD = (
     "mlp.act",
     "mlp.activation_fn",
     "mlp.act_fn",
+    "feed_forward.act_fn",
     "mlp.experts.act_fn",
     "shared_mlp.activation",
     "block_sparse_moe.experts.act_fn",

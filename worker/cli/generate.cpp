@@ -186,7 +186,7 @@ void add_generate(CLI::App& app, Program& program) {
                          "Token ids to continue, e.g. 464,3290,318; may be given several times");
   subcommand->add_option(
       "--image", options->images,
-      "Image to generate from (PNG or JPEG), of a model that reads images; may be given several times");
+      "Image to generate from (PNG, JPEG or WebP), of a model that reads images; may be given several times");
   subcommand->add_option("--audio", options->audio,
                          "Audio to generate from (WAV, FLAC, OGG or MP3), of a model that reads audio; may be given "
                          "several times");

@@ -106,6 +106,11 @@ engine::Limits engine_limits(const policy::Model& model, const Plan& plan, int64
   limits.micro_batches = plan.micro_batches;
   limits.split_forward = model.task != policy::Task::Similarity;
   limits.recurrent = policy::is_recurrent(stack);
+  if (const auto& images = stack.input.images) {
+    limits.image_width = stack.hidden;
+    limits.mutual_images = images->mutual;
+    limits.image_tokens = model.stack(images->stack)->positions;
+  }
   limits.short_rope_tokens = policy::short_rope_tokens(stack);
   limits.shows_attentions = models::Model::shows_attentions(model);
   for (const policy::Stack& one : model.stacks)

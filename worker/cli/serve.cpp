@@ -50,6 +50,7 @@ struct ServeOptions : ModelOptions {
   int port = http_port, admin_port = pm::admin_port, drain_seconds = 60;
   std::string rendezvous;
   int64_t max_queue = 256;
+  std::string media_folder;
   bool no_page = false, strict_requests = false;
 };
 
@@ -74,6 +75,8 @@ void probe(engine::RankGroup& group, const policy::Model& model) {
     }
     for (int32_t block = 1; block <= blocks_for(entry.source_tokens); ++block) entry.source_blocks.push_back(block);
   }
+  if (Arrays image = models::blank_image(model); !image.empty())
+    message.forward = engine::ForwardJob{{std::move(image)}, false, false, {}};
   group.run(message);
   engine::StepMessage after;
   after.freed_slots = {0};
@@ -197,6 +200,7 @@ int lead(const ServeOptions& options, const Setup& setup, engine::RankGroup& gro
   api.status_table = status_table;
   api.page = !options.no_page;
   api.strict_requests = options.strict_requests;
+  api.media_folder = options.media_folder;
   api.metric_names = server::metric_names_of(options.metrics_names).value();
   api.capacity = {options.max_concurrency, options.max_queue};
   if (!options.api_keys_folder.empty()) api.keys = std::make_shared<server::ApiKeys>(options.api_keys_folder);
@@ -356,6 +360,10 @@ void add_serve(CLI::App& app, Program& program) {
   subcommand->add_flag("--strict-requests", options->strict_requests,
                        "Refuse the unknown fields of requests in the forms of OpenAI and Anthropic instead of ignoring "
                        "them");
+  subcommand
+      ->add_option("--media-folder", options->media_folder,
+                   "Folder whose files requests may name as images, by file: URLs (default: none)")
+      ->check(CLI::ExistingDirectory);
   subcommand->add_option(flag::max_queue.name, options->max_queue, "Maximum requests in the waiting queue")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);

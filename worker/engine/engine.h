@@ -12,6 +12,7 @@
 
 #include "worker/base/array.h"
 #include "worker/engine/adapter.h"
+#include "worker/engine/prompt_image.h"
 #include "worker/engine/token_constraint.h"
 
 namespace pm::engine {
@@ -107,6 +108,7 @@ struct Request {
   /// beams.
   std::shared_ptr<const TokenConstraint> constraint;
   std::shared_ptr<const Adapter> adapter = {};  ///< nullptr: the base model
+  std::vector<PromptImage> images = {};         ///< in the order of the prompt
 };
 
 /// Reason why a sequence ended; None while it runs.

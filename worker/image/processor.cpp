@@ -60,6 +60,12 @@ Processor perceiver() {
   return p;
 }
 
+Processor siglip() {
+  Processor p;
+  p.resample = Filter::Bicubic;
+  return p;
+}
+
 /// Returns the defaults of the class for keys that the file lacks.
 Processor defaults_of(const std::string& file, const json& config) {
   std::string name;
@@ -73,12 +79,11 @@ Processor defaults_of(const std::string& file, const json& config) {
   if (name == "DeiT") return deit();
   if (name == "Detr") return detr();
   if (name == "Perceiver") return perceiver();
-  if (name == "ViT") return {};
-  throw unreadable(file,
-                   "the image processor " +
-                       (name.empty() ? "is not named (image_processor_type)" : "\"" + name + "\" is not served") +
-                       "; served are CLIPImageProcessor, ViTImageProcessor, DeiTImageProcessor, DetrImageProcessor and "
-                       "PerceiverImageProcessor");
+  if (name == "ViT" || name == "Gemma3") return {};
+  if (name == "Siglip") return siglip();
+  throw unreadable(file, "the image processor " +
+                             (name.empty() ? "is not named (image_processor_type)" : "\"" + name + "\" is not served") +
+                             "; served are those of CLIP, ViT, DeiT, DETR, Perceiver, SigLIP and Gemma 3");
 }
 
 /// Reads the fields of one file; errors name them.
@@ -164,6 +169,9 @@ Processor processor_of(const std::string& file, const json& config) {
   bool pad = false;
   read.flag("do_pad", pad);
   if (pad && p.longest_edge == 0) throw unreadable(file, "do_pad is true, which is not served");
+  bool crops = false;
+  read.flag("do_pan_and_scan", crops);
+  if (crops) throw unreadable(file, "do_pan_and_scan is true, which is not served");
   if (read.find("pad_size")) throw unreadable(file, "pad_size is given, which is not served");
   read.flag("do_resize", p.do_resize);
   read.flag("do_center_crop", p.do_center_crop);

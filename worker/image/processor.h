@@ -12,9 +12,9 @@
 
 namespace pm::image {
 
-/// Transformers' image processors of CLIP, ViT, DeiT, DETR and Perceiver (their PIL implementation): resize, center
-/// crop, rescale, normalise. Perceiver's crops before it resizes. That of DETR pads images of a batch; here each image
-/// is alone, so that none is padded.
+/// Transformers' image processors of CLIP, ViT, DeiT, DETR, Perceiver, SigLIP and Gemma 3 (their PIL implementation):
+/// resize, center crop, rescale, normalise. Perceiver's crops before it resizes. That of DETR pads images of a batch;
+/// here each image is alone, so that none is padded.
 struct Processor {
   bool do_resize = true, do_center_crop = false, do_rescale = true, do_normalize = true;
   bool crops_first = false;   ///< the crop keeps height / crop_height of the shorter side, and the same of width
@@ -28,7 +28,8 @@ struct Processor {
 
   /// Reads preprocessor_config.json of a checkpoint folder, or the "image_processor" of processor_config.json; returns
   /// nothing when there is neither. Missing keys have the defaults of their class: CLIPImageProcessor,
-  /// ViTImageProcessor, DeiTImageProcessor, DetrImageProcessor, PerceiverImageProcessor, with the older spellings
+  /// ViTImageProcessor, DeiTImageProcessor, DetrImageProcessor, PerceiverImageProcessor, SiglipImageProcessor,
+  /// Gemma3ImageProcessor without pan and scan, with the older spellings
   /// (CLIPFeatureExtractor, ...Fast). Throws Error{ModelUnreadable} for another class or an unsupported value.
   static std::optional<Processor> read(const std::filesystem::path& folder);
 

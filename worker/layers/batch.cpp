@@ -14,10 +14,26 @@ void move(at::Tensor& tensor, at::Device device) {
 }  // namespace
 
 Batch Batch::on(at::Device device) && {
-  for (at::Tensor* tensor :
-       {&tokens, &positions, &long_rows, &pixels, &masked_patches, &added_positions, &slots, &layer_inputs,
-        &features.values, &features.rows, &features.aligned, &features.positions, &features.shares, &entities.ids,
-        &entities.rows, &entities.mentioned, &entities.positions, &entities.shares})
+  for (at::Tensor* tensor : {&tokens,
+                             &positions,
+                             &long_rows,
+                             &pixels,
+                             &masked_patches,
+                             &added_positions,
+                             &slots,
+                             &layer_inputs,
+                             &features.values,
+                             &features.rows,
+                             &features.aligned,
+                             &features.positions,
+                             &features.shares,
+                             &entities.ids,
+                             &entities.rows,
+                             &entities.mentioned,
+                             &entities.positions,
+                             &entities.shares,
+                             &images.places,
+                             &images.values})
     move(*tensor, device);
   for (Audio& one : audio) move(one.values, device);
   for (Pictures& one : pictures) move(one.pixels, device), move(one.cells, device);

@@ -67,6 +67,12 @@ struct RelativeRows {
   ops::RelativeIndex index;
 };
 
+/// Rows that stand in place of the embeddings of tokens: those of images among them.
+struct PlacedRows {
+  at::Tensor places;  ///< [rows] int64, rows of the batch; undefined: there are none
+  at::Tensor values;  ///< [rows, hidden] F32
+};
+
 /// Keys and values [tokens, kv heads, head_dim] of a step that later layers read, by the number of their layer.
 using SharedKeys = std::map<int64_t, std::pair<at::Tensor, at::Tensor>>;
 
@@ -80,6 +86,7 @@ struct Batch {
       types;  ///< [tokens] int64 for each further table of the input by its key (token_type_ids); -1: adds nothing
   FeatureRows features;       ///< in whose rows tokens, positions and types mean nothing
   EntityRows entities;        ///< likewise
+  PlacedRows images;          ///< where the stack's input begins (policy::ImageTokens)
   at::Tensor pixels;          ///< [images, channels, height, width] fp32; every image is one sequence
   at::Tensor masked_patches;  ///< [images, patches] bool: policy::Input::mask_token; undefined: the class masks none
   std::vector<Audio> audio;   ///< of each request; every row is one sequence

@@ -345,6 +345,21 @@ void check_reversible(const policy::Model& model, const policy::Stack& stack) {
     refuse("has two residual streams before a pooler or a projection");
 }
 
+/// Checks the images among the tokens of a stack: an earlier stack of patches makes their rows, and nothing else.
+void check_images(const policy::Model& model, const policy::Stack& stack) {
+  const auto refuse = [&](const std::string& what) { policy::refuse_architecture(model, what); };
+  if (const auto& images = stack.input.images) {
+    const policy::Stack* tower = model.stack(images->stack);
+    if (!tower || tower == &stack || !tower->input.reads_images() || !tower->output.image_projector)
+      refuse("has images among its tokens that no tower of patches makes rows of");
+    if (!policy::has_rows_of_tokens(stack) || stack.input.layer_inputs || model.recompute || stack.layers[0].cross)
+      refuse("has images among rows that are not those of tokens alone, or whose layers read more than them");
+  }
+  const auto& projector = stack.output.image_projector;
+  if (projector && (stack.output.pooler || policy::changes_rows(stack) || projector->skipped >= stack.positions))
+    refuse("has a tower of images that pools its states");
+}
+
 /// Checks what layers read of the tokens beside their states.
 void check_layer_inputs(const policy::Model& model, const policy::Stack& stack) {
   const policy::Input& input = stack.input;
@@ -465,6 +480,7 @@ void Model::check(const policy::Model& model) {
     check_rows(model, stack);
     check_memory(model, stack);
     check_latents(model, stack);
+    check_images(model, stack);
     check_layer_inputs(model, stack);
     check_recurrent(model, stack);
     check_latent_attention(model, stack);

@@ -230,6 +230,18 @@ void take_states(const policy::Model& model, const policy::Stack& stack, const a
                                         shown_of_padding(*stack.layers[i].cross)));
 }
 
+/// Stores what a tower has made of the images of each request. `rows` are those of all, one after another.
+void put_image_rows(const at::Tensor& rows, const policy::Stack& tower, const std::vector<RequestForward*>& requests) {
+  int64_t images = 0, first = 0;
+  for (const RequestForward* request : requests) images += request->inputs.stack_inputs.at(tower.name).rows;
+  for (RequestForward* request : requests) {
+    const int64_t own = request->inputs.stack_inputs.at(tower.name).rows * (rows.size(0) / images);
+    if (request->wants(policy::image_rows_output, true))
+      request->put(policy::image_rows_output, rows.narrow(0, first, own));
+    first += own;
+  }
+}
+
 /// Adds what the layers from `first` on captured. Ranks without captured tensors add nothing.
 void hand(StageState& handed, const policy::Stack& stack, int64_t first, const layers::Capture& capture) {
   const int64_t states_before = first == 0 ? 0 : policy::hidden_state_of(stack, first - 1) + 1;
@@ -326,6 +338,8 @@ void Model::run_stack(size_t number, std::vector<RequestForward>& forwards, Stag
       const auto found = handed.find(stage_key("positions", other));
       if (found != handed.end()) source.added_positions = found->second;
     }
+    if (batch.images.places.defined() && here->range().begin == 0)
+      batch.images.values = handed.at(stage_key("images", *policy_.stack(stack.input.images->stack)));
     if (const auto skipped = handed.find(stage_key("skipped", stack)); skipped != handed.end())
       batch.skipped = std::exchange(skipped->second, {});
     StageRows beside(stack, *here, handed, batch);
@@ -335,9 +349,14 @@ void Model::run_stack(size_t number, std::vector<RequestForward>& forwards, Stag
     hand(handed, stack, here->range().begin, capture);
     if (batch.added_positions.defined()) handed[positions] = batch.added_positions;
     if (here->ends() && stack.output.cross_projection) handed[stage_key("source", stack)] = here->source(states);
+    if (here->ends() && stack.output.image_projector) {
+      handed[stage_key("images", stack)] = here->image_rows(states);
+      states = at::Tensor();  // nothing else reads them
+    }
     if (here->ends() && stack.output.pooler) pool(stack, *here, with, stack_inputs, handed);
   }
   if (!last_) return;
+  if (stack.output.image_projector) return put_image_rows(handed.at(stage_key("images", stack)), stack, with);
   size_t sequences = 0;
   for (const StackInput* stack_input : stack_inputs) sequences += stack_input->batch.sequences.spans.size();
   const layers::Capture capture = captured(handed, stack, sequences);

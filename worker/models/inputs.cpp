@@ -11,6 +11,7 @@
 #include "worker/models/model.h"
 #include "worker/models/requests/arrays.h"
 #include "worker/models/requests/entities.h"
+#include "worker/models/requests/image_places.h"
 #include "worker/models/requests/pictures.h"
 #include "worker/models/requests/request_memory.h"
 #include "worker/models/requests/request_targets.h"
@@ -138,6 +139,9 @@ class Reader {
       return at::index_select(beside(values, none).flatten(), 0, stack_input.places);
     };
     stack_input.batch.tokens = unpadded(ids);
+    place_images(stack, inputs, stack_input);
+    if (stack.input.images && stack.input.images->mutual)
+      find_mutual_tokens(tensors_.ints("token_type_ids", ids), stack_input);
     if (targets.positions.defined()) stack_input.batch.tokens = beside_targets(ids, targets.mask() - 2, stack_input);
     stack_input.batch.memory = read_memory(stack, ids.size(0), tensors_);
     if (reads_columns(stack)) stack_input.batch.columns = sequence_columns(model_, stack, ids, stack_input, tensors_);

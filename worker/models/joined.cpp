@@ -11,7 +11,7 @@ namespace pm::models {
 
 layers::Batch joined(const std::vector<const StackInput*>& stack_inputs) {
   if (stack_inputs.size() == 1) return stack_inputs[0]->batch;
-  std::vector<at::Tensor> tokens, positions, long_rows, pixels, masked;
+  std::vector<at::Tensor> tokens, positions, long_rows, pixels, masked, places;
   std::map<std::string, std::vector<at::Tensor>> types;
   layers::Batch batch;
   int64_t rows = 0;
@@ -30,6 +30,7 @@ layers::Batch joined(const std::vector<const StackInput*>& stack_inputs) {
       at::Tensor& all = batch.vectors[part];
       all = all.defined() ? at::cat({all, own.vectors[part]}) : own.vectors[part];
     }
+    if (own.images.places.defined()) places.push_back(own.images.places + rows);
     append_features(batch.features, own.features, rows);
     append_entities(batch.entities, own.entities, rows);
     append_memory(batch.memory, static_cast<int64_t>(batch.sequences.spans.size()), own.memory,
@@ -50,6 +51,7 @@ layers::Batch joined(const std::vector<const StackInput*>& stack_inputs) {
   if (!positions.empty()) batch.positions = at::cat(positions);
   if (!long_rows.empty()) batch.long_rows = at::cat(long_rows);
   if (!pixels.empty()) batch.pixels = at::cat(pixels);
+  if (!places.empty()) batch.images.places = at::cat(places);
   if (!masked.empty()) batch.masked_patches = at::cat(masked);
   for (auto& [name, values] : types) batch.types[name] = at::cat(values);
   return batch;

@@ -53,6 +53,11 @@ Array silence(const policy::Convolutions& convolutions, int64_t frames) {
   return {shape, std::vector<float>(static_cast<size_t>(length * bins))};
 }
 
+/// Returns a token for each row of an image.
+Array image_token_ids(const policy::ImageTokens& images) {
+  return {{1, images.rows}, std::vector<int64_t>(static_cast<size_t>(images.rows), images.token)};
+}
+
 /// Returns one vector.
 Array zeros(const policy::Vectors::Part& part) {
   const int64_t width = part.projection.weight.shape[1];
@@ -68,6 +73,11 @@ Arrays blank_source(const policy::Model& model, int64_t states) {
   if (const auto& convolutions = source->input.convolutions)
     return {{convolutions->input, silence(*convolutions, states)}};
   return {{"pixel_values", black_image(*source)}};
+}
+
+Arrays blank_image(const policy::Model& model) {
+  const auto& images = Model::generating_stack(model).input.images;
+  return images ? Arrays{{"pixel_values", black_image(*model.stack(images->stack))}} : Arrays{};
 }
 
 Arrays probe_inputs(const policy::Model& model) {
@@ -98,6 +108,8 @@ Arrays probe_inputs(const policy::Model& model) {
       inputs.arrays[stack.input.convolutions->input] = silence(*stack.input.convolutions, inputs.tokens);
     } else if (stack.input.vectors) {
       for (const policy::Vectors::Part& part : stack.input.vectors->parts) inputs.arrays[part.input] = zeros(part);
+    } else if (stack.input.images) {
+      inputs.arrays["input_ids"] = image_token_ids(*stack.input.images);
     } else if (stack.input.token)  // of an encoder, not of its decoder, unless the encoder reads images or audio
       inputs.arrays.emplace(encoder && encoder->input.reads_media() ? "decoder_input_ids" : "input_ids",
                             token_ids(model, stack, inputs.tokens));

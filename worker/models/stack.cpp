@@ -218,6 +218,11 @@ Stack::Stack(const policy::Stack& stack, Range layers, layers::Loader& loader)
   norm_ = optionally<layers::Norm>(stack.output.norm, loader);
   projection_ = optionally<layers::Linear>(stack.output.projection, loader);
   cross_projection_ = optionally<layers::Linear>(stack.output.cross_projection, loader);
+  if (const auto& projector = stack.output.image_projector) {
+    const std::vector<int64_t>& patch = stack.input.projection->weight.shape;
+    image_projector_.emplace(*projector, std::array{stack.input.image[0] / patch[2], stack.input.image[1] / patch[3]},
+                             loader);
+  }
   if (const auto& pooler = stack.output.pooler) {
     pooler_norm_ = optionally<layers::Norm>(pooler->norm, loader);
     pooler_dense_ = optionally<layers::Linear>(pooler->dense, loader);
@@ -337,6 +342,8 @@ at::Tensor Stack::operator()(at::Tensor x, layers::Batch& batch, layers::KvCache
   if (quantized_input_) x = (*quantized_input_)(batch, comm);
   if (input_) {
     x = (*input_)(batch, comm);
+    if (const layers::PlacedRows& images = batch.images; images.places.defined())
+      x = x.index_copy(0, images.places, images.values.to(x.scalar_type()));
     batch.added_positions = input_->added_positions(batch, comm);
   }
   if (layer_inputs_) batch.layer_inputs = (*layer_inputs_)(batch.tokens, x, comm);
@@ -418,6 +425,10 @@ at::Tensor Stack::operator()(at::Tensor x, layers::Batch& batch, layers::KvCache
 
 at::Tensor Stack::source(const at::Tensor& states) const {
   return cross_projection_ ? (*cross_projection_)(states) : states;
+}
+
+at::Tensor Stack::image_rows(const at::Tensor& states) const {
+  return image_projector_.value()(states, policy_.positions);
 }
 
 at::Tensor Stack::pooled(const at::Tensor& states) const {

@@ -10,6 +10,7 @@
 #include "worker/layers/attention.h"
 #include "worker/layers/bottleneck.h"
 #include "worker/layers/convolution/convolution.h"
+#include "worker/layers/feed_forward/image_projector.h"
 #include "worker/layers/feed_forward/mlp.h"
 #include "worker/layers/input.h"
 #include "worker/layers/layers.h"
@@ -48,6 +49,9 @@ class Stack {
   bool ends() const { return ends_; }
   /// Returns what the cross-attention of other stacks reads of the stack's states [tokens, hidden].
   at::Tensor source(const at::Tensor& states) const;
+  /// Returns what images are among the tokens of another stack: [images x rows, hidden of that one] F32 of the states
+  /// [images x positions, hidden].
+  at::Tensor image_rows(const at::Tensor& states) const;
   /// Applies the stack's pooler to pooled states [sequences, hidden].
   at::Tensor pooled(const at::Tensor& states) const;
 
@@ -138,6 +142,7 @@ class Stack {
   bool raw_states_;
   std::optional<layers::Linear> projection_, cross_projection_, pooler_dense_;
   std::optional<policy::Activation> pooler_activation_;
+  std::optional<layers::ImageProjector> image_projector_;
 };
 
 }  // namespace pm::models

@@ -40,7 +40,12 @@ at::Tensor hidden_mask(const SequenceSpan& sequence, const AttentionOptions& opt
   const at::Tensor query = at::arange(sequence.context, sequence.context + sequence.tokens, whole).unsqueeze(1);
   const at::Tensor key = at::arange(0, sequence.keys, whole).unsqueeze(0);
   at::Tensor hidden = at::zeros({sequence.tokens, sequence.keys}, whole.dtype(at::kBool));
-  if (options.causal) hidden = hidden.logical_or(key > query);
+  if (options.causal) {
+    at::Tensor last = query;
+    for (const KeyRange& range : sequence.mutual)
+      last = at::where((query >= range.begin).logical_and(query < range.end), range.end - 1, last);
+    hidden = hidden.logical_or(key > last);
+  }
   if (options.window > 0) {
     hidden = hidden.logical_or(key <= query - options.window);
     if (!options.causal) hidden = hidden.logical_or(key >= query + options.window);
@@ -92,9 +97,13 @@ at::Tensor windowed_queries(const at::Tensor& q, const at::Tensor& k, const at::
   at::Tensor out = at::empty_like(q, at::MemoryFormat::Contiguous);
   for (int64_t begin = 0; begin < sequence.tokens; begin += step) {
     const int64_t queries = std::min(step, sequence.tokens - begin), position = sequence.context + begin,
-                  from = std::max<int64_t>(0, position - options.window + 1),
-                  after = position + queries + (options.causal ? 0 : options.window - 1);
+                  from = std::max<int64_t>(0, position - options.window + 1);
+    int64_t after = position + queries + (options.causal ? 0 : options.window - 1);
     SequenceSpan block = sequence;
+    for (KeyRange& range : block.mutual) {
+      if (range.begin < position + queries && position < range.end) after = std::max(after, range.end);
+      range = {range.begin - from, range.end - from};
+    }
     block.tokens = queries;
     block.context = position - from;
     block.keys = std::min(sequence.keys, after) - from;

@@ -14,13 +14,27 @@
 
 namespace pm::ops {
 
+/// Keys begin .. end - 1 of a sequence.
+struct KeyRange {
+  int64_t begin = 0, end = 0;
+};
+
 /// One sequence of a step: rows first .. first + tokens - 1 hold its queries. The first of them is token number
 /// `context` of the sequence.
 struct SequenceSpan {
   int64_t first = 0, tokens = 0, context = 0;
-  int64_t keys = 0;                 ///< number of keys: context + tokens, or the source length of a cross-attention
-  int64_t key_row = 0;              ///< without a cache: the row of its first key
-  std::span<const int32_t> blocks;  ///< with a cache: block i holds keys 16 i .. 16 i + 15
+  int64_t keys = 0;                   ///< number of keys: context + tokens, or the source length of a cross-attention
+  int64_t key_row = 0;                ///< without a cache: the row of its first key
+  std::span<const int32_t> blocks;    ///< with a cache: block i holds keys 16 i .. 16 i + 15
+  std::vector<KeyRange> mutual = {};  ///< tokens that see all keys of their range, those behind them too, where
+                                      ///< attention is causal; ascending, and each ends with the keys or before
+
+  /// Returns the end of the keys that a query at `position` sees where attention is causal.
+  int64_t causal_end(int64_t position) const {
+    for (const KeyRange& range : mutual)
+      if (range.begin <= position && position < range.end) return range.end;
+    return position + 1;
+  }
 };
 
 /// Sequences of a step that one launch of a variable-length kernel such as FlashAttention takes: their queries are

@@ -134,6 +134,14 @@ std::optional<Linear> Builder::linear(const Context& context, const Node* node, 
   return Linear{bound.value_or(Param{}), bias(*row, block, context, scope, second, outside)};
 }
 
+NormKind norm_kind(std::string_view word) {
+  return word == "layer"     ? NormKind::Layer
+         : word == "rms"     ? NormKind::Rms
+         : word == "layer1p" ? NormKind::Layer1p
+         : word == "affine"  ? NormKind::Affine
+                             : NormKind::GemmaRms;
+}
+
 std::optional<Norm> Builder::norm(const Context& context, const Node* section, const Scope& scope,
                                   const std::string& path, int64_t width, std::string_view key) {
   return norm(context, section, scope, {.role = Role::NormWeight, .path = path + ".weight", .shape = {width}}, key);
@@ -149,11 +157,7 @@ std::optional<Norm> Builder::norm(const Context& context, const Node* section, c
   Norm norm;
   const Node* kind = first_of({row->option("kind"), option(context.layer, "norm")});
   const std::string word = kind ? parse_keyword(*kind, scope.variables, norm_words) : "layer";
-  norm.kind = word == "layer"     ? NormKind::Layer
-              : word == "rms"     ? NormKind::Rms
-              : word == "layer1p" ? NormKind::Layer1p
-              : word == "affine"  ? NormKind::Affine
-                                  : NormKind::GemmaRms;
+  norm.kind = norm_kind(word);
   const Node* eps =
       first_of({row->option("eps"), scope.variables.lets.empty() ? nullptr : scope.variables.lets[0]->get("eps"),
                 option(policy_.get("let"), "eps")});

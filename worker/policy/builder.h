@@ -300,6 +300,9 @@ Enum parse_enum(const Node& node, const Variables& variables,
   return *parse<Enum>(parse_keyword(node, variables, allowed));
 }
 
+/// Returns the kind of norm that a word of norm_words names.
+NormKind norm_kind(std::string_view word);
+
 /// Returns a height and a width: the list of two that the node's expression gives, or its number for both. Throws
 /// Error{ModelUnreadable} for anything else.
 std::array<int64_t, 2> height_and_width(const Node&, const Variables&);

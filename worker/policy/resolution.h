@@ -36,4 +36,18 @@ Model resolve_composite(const CheckpointView&, const Node& policy);
 /// Builds a model that retrieves passages, from an encoder of questions, an index and a generator (retrieval.cpp).
 Model resolve_retrieval(const CheckpointView&, const Node& policy);
 
+/// The tensors of a tower of images and of its projector: what their names begin with.
+struct ImageTensors {
+  std::string tower, projector;
+};
+
+/// Returns where the checkpoint has the tensors that `images` of the policy describes; nothing where the policy or
+/// config.json has no such section. Throws Error{ModelUnreadable} where the checkpoint lacks them.
+std::optional<ImageTensors> find_image_tensors(const CheckpointView&, const Node& policy);
+
+/// Adds the tower as the first stack, named "vision", with its projector, and says which tokens of the last stack stand
+/// for images. Where this version does not run the tower, its tensors are not loaded, and Model::images_refused says
+/// why: the texts are served. Throws Error{ModelUnreadable} for tensors that are missing or read by nothing.
+void add_image_tower(const CheckpointView&, const Node& policy, const ImageTensors&, Model&);
+
 }  // namespace pm::policy

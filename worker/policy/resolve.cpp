@@ -214,7 +214,11 @@ Model resolve_alone(const CheckpointView& view, const Node& policy) {
   set_class(architecture, model);
   model.recompute = read_recompute(architecture.node->get("recompute"), variables);
   read_token_ids(view.checkpoint, policy, variables, model);
-  build(view, policy, architecture, std::nullopt, model);
+  const std::optional<ImageTensors> images = find_image_tensors(view, policy);
+  CheckpointView own = view;
+  if (images) own.others = {images->tower, images->projector};
+  build(own, policy, architecture, std::nullopt, model);
+  if (images) add_image_tower(view, policy, *images, model);
   return model;
 }
 

@@ -24,6 +24,7 @@
 #include "worker/server/http/percent_encoding.h"
 #include "worker/server/http/router.h"
 #include "worker/server/images/detect.h"
+#include "worker/server/images/prompt_images.h"
 #include "worker/server/images/segment_images.h"
 #include "worker/server/monitoring/memory_report.h"
 #include "worker/server/monitoring/metrics.h"
@@ -121,6 +122,7 @@ struct ApiServer::Impl {
   std::counting_semaphore<> decoders{max_decoders};  ///< limits images and audio that are decoded concurrently
   RequestMetrics metrics;
   ResponseStore responses;
+  ImageRowCache image_rows;
   ServerContext context;
   Router router;
   std::string document, page;  ///< /openapi.json and /docs
@@ -153,7 +155,10 @@ ApiServer::Impl::Impl(ApiOptions o, engine::Engine& e, const Tokenizer* tokenize
               options.entity_tokenizer,
               options.replies ? &*options.replies : nullptr,
               options.strict_requests,
-              &responses},
+              &responses,
+              find_content_form(options.chat_template, tokenizer, options.capabilities),
+              &image_rows,
+              options.media_folder},
       http(with_gate(options.http), hexadecimal(options.random()),
            [this](const http::Request& request) { return answer(request); }) {
   add_routes();

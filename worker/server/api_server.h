@@ -40,6 +40,7 @@ struct ApiOptions {
   const EntityTokenizer* entity_tokenizer = nullptr;  ///< absent: entities come as ids only
   int64_t decoder_start = -1;                         ///< first token of an encoder-decoder's output
   bool strict_requests = false;                       ///< unknown fields are refused on every route
+  std::filesystem::path media_folder;                 ///< whose files requests may name as images; empty: none
   bool page = true;                                   ///< whether browsers get a page at /
   std::shared_ptr<ApiKeys> keys;                      ///< accepted API keys; absent: no key is needed
   std::shared_ptr<StepMetrics> steps;                 ///< metrics of engine steps; absent: none

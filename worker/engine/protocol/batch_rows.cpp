@@ -22,17 +22,18 @@ int64_t num_rows(const Arrays& inputs) {
   return inputs.empty() || inputs.begin()->second.shape.empty() ? 0 : inputs.begin()->second.shape[0];
 }
 
-int64_t row_tokens(const Arrays& inputs, int64_t step_tokens) {
+int64_t row_tokens(const Arrays& inputs, int64_t step_tokens, int64_t image_tokens) {
+  const int64_t of_image = image_tokens > 0 ? std::min(image_tokens, step_tokens) : step_tokens / images_per_step;
   int64_t cost = 1;
   for (const auto& [name, array] : inputs) {
     const bool ids = std::holds_alternative<std::vector<int64_t>>(array.values);
-    cost = std::max(cost, ids ? row_elements(array) : step_tokens / images_per_step);
+    cost = std::max(cost, ids ? row_elements(array) : of_image);
   }
   return cost;
 }
 
-int64_t rows_per_step(const Arrays& inputs, int64_t first, int64_t step_tokens) {
-  return std::clamp<int64_t>(step_tokens / row_tokens(inputs, step_tokens), 1, num_rows(inputs) - first);
+int64_t rows_per_step(const Arrays& inputs, int64_t first, int64_t step_tokens, int64_t image_tokens) {
+  return std::clamp<int64_t>(step_tokens / row_tokens(inputs, step_tokens, image_tokens), 1, num_rows(inputs) - first);
 }
 
 Arrays slice_rows(const Arrays& arrays, int64_t first, int64_t count) {

@@ -8,11 +8,11 @@ namespace pm::engine {
 
 /// Returns the number of rows, which is the same for all inputs; 0 without inputs.
 int64_t num_rows(const Arrays& inputs);
-/// Returns how many tokens of a step's budget one row costs: its ids, or an eighth of `step_tokens` for a row of
-/// pixels.
-int64_t row_tokens(const Arrays& inputs, int64_t step_tokens);
+/// Returns how many tokens of a step's budget one row costs: its ids, or for a row of pixels `image_tokens`; where
+/// these are 0, an eighth of `step_tokens`.
+int64_t row_tokens(const Arrays& inputs, int64_t step_tokens, int64_t image_tokens);
 /// Returns how many rows from `first` on fit into `step_tokens` tokens; at least one.
-int64_t rows_per_step(const Arrays& inputs, int64_t first, int64_t step_tokens);
+int64_t rows_per_step(const Arrays& inputs, int64_t first, int64_t step_tokens, int64_t image_tokens);
 /// Copies rows first .. first + count - 1 of every array.
 Arrays slice_rows(const Arrays&, int64_t first, int64_t count);
 /// Appends the rows of `more` to those of `all`. Throws std::logic_error if other dimensions differ, because the parts

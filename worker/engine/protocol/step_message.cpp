@@ -2,6 +2,8 @@
 #include "worker/engine/protocol/step_message.h"
 
 #include <algorithm>
+#include <functional>
+#include <utility>
 
 #include "worker/engine/protocol/wire.h"
 
@@ -33,6 +35,30 @@ size_t checked_drafts(const StepEntry& entry) {
   return static_cast<size_t>(entry.drafts);
 }
 
+/// Throws std::invalid_argument unless the places of images are tokens of the entry, one after another, with rows.
+void check_images(const StepEntry& entry) {
+  const std::vector<int32_t>& places = entry.image_places;
+  const bool ascend = std::adjacent_find(places.begin(), places.end(), std::greater_equal<>()) == places.end(),
+             inside = places.empty() || (places.front() >= 0 && std::cmp_less(places.back(), entry.tokens.size()));
+  if (!ascend || !inside) throw std::invalid_argument("step message: places of images that are no tokens");
+  if (places.empty() ? !entry.image_rows.empty()
+                     : entry.image_rows.empty() || entry.image_rows.size() % places.size() != 0)
+    throw std::invalid_argument("step message: rows of images that are not as many as their places");
+}
+
+/// Throws std::invalid_argument unless the ranges of tokens that see each other stand one behind another before the
+/// end of the entry.
+void check_mutual(const StepEntry& entry) {
+  int64_t end = 0;
+  for (size_t i = 0; i + 1 < entry.mutual.size(); i += 2) {
+    if (entry.mutual[i] < end || entry.mutual[i + 1] <= entry.mutual[i])
+      throw std::invalid_argument("step message: ranges of tokens that overlap");
+    end = entry.mutual[i + 1];
+  }
+  if (entry.mutual.size() % 2 != 0 || end > entry.context + static_cast<int64_t>(entry.tokens.size()))
+    throw std::invalid_argument("step message: ranges of tokens that are not there");
+}
+
 /// Visits the fields of an entry in order, both for encoding and for decoding.
 template <typename Visit, typename Entry>
 void visit_entry(Visit& visit, Entry& e) {
@@ -45,6 +71,7 @@ void visit_entry(Visit& visit, Entry& e) {
     for (auto& one : e.draft_sampling) visit_device_sampling(visit, one);
   }
   visit(e.source_inputs), visit(e.scored), visit(e.scored_best), visit(e.adapter);
+  visit(e.image_places), visit(e.image_rows), visit(e.mutual);
 }
 
 template <typename Visit, typename Message>
@@ -83,6 +110,8 @@ StepMessage decode(std::span<const uint8_t> bytes) {
     if (entry.output_kind > OutputKind::Logits) throw std::invalid_argument("step message: unknown output kind");
     if (entry.scored.size() > entry.tokens.size())
       throw std::invalid_argument("step message: more scored tokens than rows");
+    check_images(entry);
+    check_mutual(entry);
     if (checked_drafts(entry) > 0 && entry.output_kind == OutputKind::None)
       throw std::invalid_argument("step message: drafts without an output");
   }

@@ -52,6 +52,10 @@ struct StepEntry {
   int64_t scored_best = 0;    ///< number of the most likely tokens that are wanted in place of each of them
   Arrays source_inputs = {};  ///< in place of `source`, of an encoder of images or audio: its inputs, one row
   int32_t adapter = 0;        ///< slot of the adapter of its rows; 0: the base model
+  std::vector<int32_t> image_places = {};  ///< ascending: which of `tokens` are of images
+  std::vector<float> image_rows = {};      ///< [image_places, hidden]: the rows in their place
+  /// First positions and ends, in turn, of tokens that see each other whichever comes first: those of an image.
+  std::vector<int32_t> mutual = {};
   bool operator==(const StepEntry&) const = default;
 
   /// Returns true if the encoder runs for this entry.

@@ -24,6 +24,19 @@ int64_t cache_slot(const std::vector<int32_t>& blocks, int64_t at) {
   return blocks.at(static_cast<size_t>(at / block_tokens)) * block_tokens + at % block_tokens;
 }
 
+/// Returns the rows of images among the tokens of the entries.
+layers::PlacedRows image_rows(const StepMessage& message) {
+  std::vector<int64_t> places;
+  std::vector<float> values;
+  for (int64_t first = 0; const StepEntry& entry : message.entries) {
+    for (const int32_t place : entry.image_places) places.push_back(first + place);
+    values.insert(values.end(), entry.image_rows.begin(), entry.image_rows.end());
+    first += static_cast<int64_t>(entry.tokens.size());
+  }
+  if (places.empty()) return {};
+  return {tensor_of(places), at::tensor(values).view({static_cast<int64_t>(places.size()), -1})};
+}
+
 constexpr size_t scored_rows_at_once = 32;  ///< rows of prompts whose logits are in memory at once
 
 parallel::StepRequirements step_requirements(const StepMessage& message) {
@@ -54,7 +67,7 @@ int32_t graph_bucket(const StepMessage& message, parallel::Executor& executor) {
   const parallel::GenerationExecutor* generation = executor.generation();
   const bool single = std::all_of(message.entries.begin(), message.entries.end(), [](const StepEntry& entry) {
     return entry.tokens.size() == 1 && !entry.encodes() && !entry.long_rope && entry.scored.empty() &&
-           entry.adapter == 0;
+           entry.adapter == 0 && entry.image_places.empty();
   });
   return generation && single && !message.entries.empty()
              ? static_cast<int32_t>(generation->bucket(static_cast<int64_t>(message.entries.size())))
@@ -104,6 +117,8 @@ models::StepRows Rank::build_rows(const StepMessage& message) {
                                      .keys = entry.context + count - (entry.tokens.back() < 0 ? 1 : 0),
                                      .key_row = caches ? 0 : first,
                                      .blocks = {}});
+    for (size_t i = 0; i + 1 < entry.mutual.size(); i += 2)
+      batch.sequences.spans.back().mutual.push_back({entry.mutual[i], entry.mutual[i + 1]});
     if (caches)
       batch.state_slots.push_back(entry.slot);
     else
@@ -133,6 +148,7 @@ models::StepRows Rank::build_rows(const StepMessage& message) {
     }
   }
   if (caches) batch.slots = tensor_of(cache_slots);
+  batch.images = image_rows(message);
   return rows;
 }
 

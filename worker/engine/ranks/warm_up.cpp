@@ -141,6 +141,7 @@ StepMessage largest_step(const policy::Model& model, const Plan& plan, int64_t b
   inputs[inputs.empty() ? "input_ids" : "decoder_input_ids"] = {{1, row},
                                                                 std::vector<int64_t>(static_cast<size_t>(row))};
   message.forward = ForwardJob{{std::move(inputs)}, false, false, {}};
+  if (Arrays image = models::blank_image(model); !image.empty()) message.forward->inputs.push_back(std::move(image));
   needed = next;
   return message;
 }

@@ -41,6 +41,10 @@ struct Limits {
   /// Layers keep a state of each sequence that no prefix of its tokens has: nothing is computed from shared blocks, and
   /// sequences that fork copy their states.
   bool recurrent = false;
+  /// Images among the tokens of a prompt: the numbers of a row, and what an image costs in a forward pass; 0: there are
+  /// none.
+  int64_t image_width = 0, image_tokens = 0;
+  bool mutual_images = false;  ///< tokens of an image see those behind them too, so that no chunk ends inside of one
   bool source_inputs = false;  ///< the encoder reads images or audio: Request::source
   /// There is no KV cache: each step runs the model on the whole of its sequences, and `appended` behind each: a token,
   /// or -1 for a target. Nothing is preempted then.
@@ -138,6 +142,7 @@ class Batcher {
   void note_drafts(const Plan&);
   void append_tokens(SequenceGroup&, const Planned&, std::vector<Token>, Time now, Outbox&);
   void return_draft_blocks(Sequence&);
+  static std::vector<int32_t> prefix_ids(const SequenceGroup&, const Sequence&, int64_t first, int64_t count);
   void cache_full_blocks(const SequenceGroup&, Sequence&);
   Sequence* find_sequence(SequenceGroup&, int64_t number);
   void append_token(SequenceGroup&, Sequence&, Token, Time now, Outbox&);

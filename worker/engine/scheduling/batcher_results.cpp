@@ -78,11 +78,23 @@ void Batcher::cache_full_blocks(const SequenceGroup& group, Sequence& sequence) 
   if (limits_.recomputes || limits_.recurrent) return;
   if (group.has_source()) return;  // keys and values also depend on the encoder's input
   for (; (sequence.cached_blocks + 1) * block_tokens <= sequence.computed; ++sequence.cached_blocks) {
-    const auto begin = static_cast<size_t>(sequence.cached_blocks * block_tokens);
     sequence.prefix_node =
         pool_.cache_block(sequence.blocks[static_cast<size_t>(sequence.cached_blocks)], sequence.prefix_node,
-                          std::span(sequence.tokens).subspan(begin, block_tokens));
+                          prefix_ids(group, sequence, sequence.cached_blocks * block_tokens, block_tokens));
   }
+}
+
+/// Returns what stands for `count` tokens from `first` on where prefixes are compared: their ids, and the key of the
+/// image for each of its tokens.
+std::vector<int32_t> Batcher::prefix_ids(const SequenceGroup& group, const Sequence& sequence, int64_t first,
+                                         int64_t count) {
+  const auto from = sequence.tokens.begin() + first;
+  std::vector<int32_t> ids(from, from + count);
+  for (const PromptImage& image : group.request.images) {
+    const int64_t begin = std::max(first, image.first), end = std::min(first + count, image.first + image.tokens);
+    for (int64_t place = begin; place < end; ++place) ids[static_cast<size_t>(place - first)] = image.key;
+  }
+  return ids;
 }
 
 /// Appends the first token of each sequence. The sequences share the blocks of the prompt; each has its own slot.

@@ -17,16 +17,22 @@ void ForwardQueue::add(ForwardRequest request, std::function<void(ForwardResult)
   ++open_;
 }
 
-/// Returns true if the request needs a message of its own: captured tensors cover all rows of a message, and texts
-/// beside images have their own rows.
+/// Returns true if the rows of outputs are not those of inputs, so that the request is neither split nor joined: texts
+/// beside images have rows of their own.
+bool ForwardQueue::mixes_rows(const ForwardRequest& request) const {
+  return !split_ || (request.inputs.contains("pixel_values") && request.inputs.contains("input_ids"));
+}
+
+/// Returns true if the request needs a message of its own. Captured tensors cover all rows of a message.
 bool ForwardQueue::runs_alone(const ForwardRequest& request) const {
-  return !split_ || request.hidden_states || request.attentions;
+  return mixes_rows(request) || request.hidden_states || request.attentions;
 }
 
 int64_t ForwardQueue::next_rows(const QueuedForward& forward) const {
   // samples of audio stay together: the perplexity of a codebook is one number of all rows
-  if (!split_ || forward.request.inputs.contains("input_values")) return forward.rows - forward.sent_rows;
-  const int64_t fit = std::min(rows_per_step(forward.request.inputs, forward.sent_rows, step_tokens_),
+  if (mixes_rows(forward.request) || forward.request.inputs.contains("input_values"))
+    return forward.rows - forward.sent_rows;
+  const int64_t fit = std::min(rows_per_step(forward.request.inputs, forward.sent_rows, step_tokens_, image_tokens_),
                                std::max<int64_t>(1, step_tokens_ / std::max<int64_t>(1, least_cost_))),
                 part = std::max<int64_t>(1, (forward.rows + parts_ - 1) / parts_);
   return std::min({fit, part, std::max<int64_t>(1, forward.rows - forward.sent_rows)});
@@ -39,7 +45,8 @@ std::vector<ForwardPart> ForwardQueue::take(int64_t& tokens) {
     QueuedForward& forward = **it;
     const ForwardRequest& request = forward.request;
     const int64_t left = forward.rows - forward.sent_rows,
-                  cost = std::max(row_tokens(request.inputs, step_tokens_), std::min(least_cost_, step_tokens_));
+                  cost = std::max(row_tokens(request.inputs, step_tokens_, image_tokens_),
+                                  std::min(least_cost_, step_tokens_));
     if (!taken.empty() && (runs_alone(request) || request.outputs != taken.front().forward->request.outputs ||
                            request.adapter != taken.front().forward->request.adapter || left * cost > token_budget ||
                            forward.sent_rows > 0)) {

@@ -39,7 +39,8 @@ Scheduler::Scheduler(DpRank& dp_rank, Limits limits, Observer observer, std::fun
       observer_(std::move(observer)),
       clock_(std::move(clock)),
       batcher_(limits_),
-      forward_queue_(limits.step_tokens, limits.split_forward, limits.micro_batches, limits.least_states) {
+      forward_queue_(limits.step_tokens, limits.split_forward, limits.micro_batches, limits.least_states,
+                     limits.image_tokens) {
   thread_ = std::thread([this] { loop(); });
 }
 

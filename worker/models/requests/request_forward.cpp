@@ -31,7 +31,7 @@ StackNames stream_names(const policy::Model& model, const policy::Stack& stack, 
 StackNames stack_names(const policy::Model& model, const policy::Stack& stack, size_t stream) {
   StackNames names;
   if (model.stacks.size() == 1 && stack.output.queries) names.states.clear();  // they are what heads score
-  if (model.stacks.size() == 1) return names;
+  if (model.stacks.size() == 1 || stack.input.images) return names;
   if (!stack.joins.empty() || model.joining(stack.name)) return stream_names(model, stack, stream);
   if (model.retrieval && stack.input.prefix.empty() && !stack.layers[0].cross) {
     // Hugging Face's question_encoder_last_hidden_state is the pooled vector

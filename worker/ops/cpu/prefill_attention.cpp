@@ -111,7 +111,9 @@ class Prefill {
   /// Returns the row of a query, token number context + `query` of the sequence, and a head.
   QueryRow begin(int64_t head, int64_t query, float* sums) const {
     const int64_t position = sequence_.context + query, window = options_.window;
-    const int64_t after = options_.causal ? position + 1 : window > 0 ? position + window : sequence_.keys;
+    const int64_t after = options_.causal ? sequence_.causal_end(position)
+                          : window > 0    ? position + window
+                                          : sequence_.keys;
     return {.q = q_.const_data_ptr<float>() + (query * heads_ + head) * d_,
             .bias = bias_.defined() ? bias_.const_data_ptr<float>() +
                                           (head * bias_.size(1) + query % bias_.size(1)) * sequence_.keys

@@ -6,6 +6,7 @@
 #include "worker/policy/document.h"
 #include "worker/policy/keywords.h"
 #include "worker/policy/schema/layer_rules.h"
+#include "worker/policy/schema/part_rules.h"
 #include "worker/policy/schema/rules.h"
 #include "worker/policy/spec/enums.h"
 #include "worker/policy/spec/experts.h"
@@ -427,30 +428,6 @@ Rule head() {
        {"between", texts}});
 }
 
-Rule compose() {
-  return section({{"encoder", text},
-                  {"decoder", text},
-                  {"reads", word(reads_words)},
-                  {"states", word(encoder_states_words)},
-                  {"projection", linear()}});
-}
-
-Rule retrieve() {
-  return section({{"prefix", text},
-                  {"question_encoder", text},
-                  {"generator", text},
-                  {"docs", expression},
-                  {"max_length", expression},
-                  {"text_prefix", expression},
-                  {"title_sep", expression},
-                  {"doc_sep", expression},
-                  {"deduplicate", expression},
-                  {"bos", expression},
-                  {"pad", expression},
-                  {"forced_bos", expression},
-                  {"forced_eos", expression}});
-}
-
 }  // namespace
 
 const Rule& grammar() {
@@ -468,6 +445,7 @@ const Rule& grammar() {
                                     {"refuse", each(text)},
                                     {"ignore", names},
                                     {"compose", compose()},
+                                    {"images", images()},
                                     {"retrieve", retrieve()},
                                     {"stacks", each(stack())},
                                     {"heads", each(head())},

@@ -32,6 +32,8 @@ std::vector<std::pair<std::string, std::vector<std::string>>> grammar_keys() {
           {"architecture", own_keys(under(policy, "architectures").keys[0].rule)},
           {"recompute", own_keys(under(under(policy, "architectures").keys[0].rule, "recompute"))},
           {"compose", own_keys(under(policy, "compose"))},
+          {"images", own_keys(under(policy, "images"))},
+          {"projector", own_keys(under(under(policy, "images"), "projector"))},
           {"retrieve", own_keys(under(policy, "retrieve"))},
           {"stack", own_keys(stack)},
           {"input", own_keys(input)},

@@ -157,12 +157,17 @@ void check_head(const Node& name, const Node& head) {
   }
 }
 
+/// Checks that a section has the keys that it needs.
+void check_needed(const Node& section, const std::string& name, const std::vector<const char*>& needed) {
+  for (const char* key : needed)
+    if (!section.get(key)) refuse_policy(section, name + " needs \"" + key + "\"");
+}
+
 /// Checks that a model of several families names what it needs, and that it describes nothing that their policies do.
 void check_parts(const Node& policy, const std::string& name, const std::vector<const char*>& needed) {
   const Node& section = *policy.get(name);
-  for (const char* key : needed)
-    if (!section.get(key)) refuse_policy(section, name + " needs \"" + key + "\"");
-  for (const char* key : {"stacks", "heads", "rename", "ignore", "section"}) {
+  check_needed(section, name, needed);
+  for (const char* key : {"stacks", "heads", "rename", "ignore", "section", "images"}) {
     if (const Node* node = policy.get(key))
       refuse_policy(*node, std::string("\"") + key + "\" cannot stand beside " + name + ", for each part has a policy");
   }
@@ -194,6 +199,10 @@ void validate(const Node& policy) {
     check_parts(policy, "retrieve",
                 {"prefix", "question_encoder", "generator", "docs", "max_length", "text_prefix", "title_sep", "doc_sep",
                  "deduplicate"});
+  if (const Node* images = policy.get("images")) {
+    check_needed(*images, "images", {"section", "prefix", "token", "projector"});
+    check_needed(*images->get("projector"), "projector", {"prefix", "first"});
+  }
   if (const Node* refusals = policy.get("refuse")) check_sentences(*refusals, "refuse");
   auto known = [&](const char* section, const Node& name) {
     const Node* map = policy.get(section);

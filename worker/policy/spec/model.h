@@ -36,6 +36,7 @@ struct Model {
       GlobalTokens::None;              ///< of a sliding window, for a request without global_attention_mask
   int64_t separator = -1;              ///< the token between two texts (sep_token_id); -1: none
   std::optional<Retrieval> retrieval;  ///< the model generates from passages that it finds
+  std::string images_refused;  ///< why a tower of images is not loaded beside the decoder; empty: none is left out
   std::optional<Recompute> recompute;  ///< the model generates beside its task, without a KV cache
   ModelMetadata metadata;              ///< exact: sum over params whose `shares` is empty
 

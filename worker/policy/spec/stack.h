@@ -78,8 +78,9 @@ struct Output {
   std::optional<Linear> projection;        ///< after the norm, to the width of the embedding (OPT-350m)
   std::optional<Linear> cross_projection;  ///< of the states, for the cross-attention of another stack that has another
                                            ///< width (EncoderDecoderModel's enc_to_dec_proj)
-  bool shows_projected = false;            ///< encoder_last_hidden_state has these states as that projection makes them
-  bool raw_states = false;                 ///< the last entry of hidden_states is the input of `norm`, not its output
+  std::optional<ImageProjector> image_projector;  ///< of the states, for the tokens of another stack
+  bool shows_projected = false;  ///< encoder_last_hidden_state has these states as that projection makes them
+  bool raw_states = false;       ///< the last entry of hidden_states is the input of `norm`, not its output
   std::optional<Pooler> pooler;
   std::optional<OutputQueries> queries;  ///< what reads the states, of a stack with latents
 };

@@ -9,6 +9,7 @@
 #include "worker/server/generation/output_processor.h"
 #include "worker/server/http/api_error.h"
 #include "worker/server/http/json_response.h"
+#include "worker/server/images/prompt_images.h"
 #include "worker/server/replies/chat_message.h"
 #include "worker/server/serving/unknown_fields.h"
 
@@ -114,6 +115,7 @@ StreamFormat stream_format(const ChatReply& chat) {
 struct RenderedPrompt {
   std::string text;
   std::vector<int32_t> ids;
+  std::vector<engine::PromptImage> images;  ///< without rows
 };
 
 /// Renders the conversation. The template writes the special tokens, so the tokenizer adds none.
@@ -128,10 +130,13 @@ RenderedPrompt render_prompt(const ServerContext& context, const ChatRequest& re
                    "Send the whole prompt as text to POST /v1/completions, or add the template to the model's folder "
                    "and restart the server");
   const std::string now = "{\"now\":" + std::to_string(context.unix_time()) + ",";
-  RenderedPrompt prompt{.text = context.chat_template->render(now + request.conversation.substr(1)), .ids = {}};
-  prompt.ids = context.tokenizer->encode(prompt.text, false);
+  RenderedPrompt prompt{
+      .text = context.chat_template->render(now + request.conversation.substr(1)), .ids = {}, .images = {}};
+  const size_t images = request.images.size();
+  prompt.ids = context.tokenizer->encode(images > 0 ? spell_images(context, images, prompt.text) : prompt.text, false);
   if (prompt.ids.empty())
     throw ApiError(400, "invalid_value", "messages has 0 tokens; at least one token is required", "messages");
+  if (images > 0) prompt.images = find_images(context, images, prompt.ids);
   return prompt;
 }
 
@@ -155,7 +160,7 @@ http::Response answer(const ServerContext& context, const RoutedRequest& call, s
   const auto arrived = steady_clock::now();
   auto admitted = context.admit();
   refuse_unless_served(context, call);
-  ChatRequest request = parse_chat(body, context.names, unknown);
+  ChatRequest request = parse_chat(body, context.names, context.content_form, unknown);
   const engine::SamplingParams sampling =
       make_sampling(request.params, context.defaults.config.sampling, context.random(), context.tokenizer);
   const auto requested = request.params.values.get(&engine::GenerationConfig::max_new_tokens);
@@ -168,6 +173,10 @@ http::Response answer(const ServerContext& context, const RoutedRequest& call, s
       reply_constraint(context, request.tools, request.params.constraint, prompt.text, messages.front().is_reasoning());
   auto requests = make_engine_requests(context, call.request.id, {{std::move(prompt.ids), {}}}, "messages",
                                        request.params, sampling, search, length, request.logprobs);
+  if (!prompt.images.empty()) {
+    fill_image_rows(context, call, request.images, prompt.images);
+    requests.front().images = std::move(prompt.images);
+  }
   ChatReply chat{.context = context,
                  .id = call.request.id,
                  .created = context.unix_time(),
@@ -204,7 +213,8 @@ http::Response complete_chat(const ServerContext& context, const RoutedRequest& 
 
 int64_t count_chat_tokens(const ServerContext& context, std::string_view body) {
   UnknownFields none(true);
-  return static_cast<int64_t>(render_prompt(context, parse_chat(body, context.names, none)).ids.size());
+  return static_cast<int64_t>(
+      render_prompt(context, parse_chat(body, context.names, context.content_form, none)).ids.size());
 }
 
 }  // namespace pm::server

@@ -6,6 +6,7 @@
 
 #include "worker/server/generation/completion_request.h"
 #include "worker/server/http/api_error.h"
+#include "worker/server/tasks/task_request.h"
 
 namespace pm::server {
 namespace {
@@ -16,28 +17,81 @@ using nlohmann::ordered_json;  // a template sees keys in the order of the reque
 constexpr size_t max_messages = 2048;
 constexpr std::array chat_roles{"system", "developer", "user", "assistant", "tool"};
 
-std::string parse_part(const json& part, const std::string& field, UnknownFields& unknown) {
-  if (!part.is_object()) throw bad_field(field, json_excerpt(part), "an object of type \"text\"");
-  Fields fields(part, field);
-  const auto type = fields.text("type");
-  if (type != "text")
-    throw bad_field(field + ".type", type ? json_excerpt(*type) : "missing",
-                    "\"text\"; this route takes no images, sounds or files");
-  const auto text = fields.text("text");
-  if (!text) throw ApiError(400, "missing_field", field + ".text is missing", field + ".text");
-  unknown.take(fields);
-  return *text;
-}
+/// Reads the content of messages into the form that the template takes.
+class ContentReader {
+ public:
+  ContentReader(const ContentForm& form, std::vector<ImageReference>& images, UnknownFields& unknown)
+      : form_(form), images_(images), unknown_(unknown) {}
 
-std::string parse_content(const json& content, const std::string& field, UnknownFields& unknown) {
-  if (content.is_string()) return content;
-  if (!content.is_array())
-    throw bad_field(field, json_excerpt(content), "a text, or an array of parts {\"type\": \"text\", \"text\": ...}");
-  std::string text;
-  for (size_t i = 0; i < content.size(); ++i)
-    text += (i == 0 ? "" : "\n") + parse_part(content[i], field + "[" + std::to_string(i) + "]", unknown);
-  return text;
-}
+  ordered_json read(const json& content, const std::string& field, bool may_have_images) {
+    if (content.is_string()) return form_.texts ? ordered_json(content) : ordered_json::array({text_part(content)});
+    if (!content.is_array())
+      throw bad_field(field, json_excerpt(content), "a text, or an array of parts {\"type\": \"text\", \"text\": ...}");
+    ordered_json parts = ordered_json::array();
+    bool has_images = false;
+    for (size_t i = 0; i < content.size(); ++i) {
+      parts.push_back(read_part(content[i], field + "[" + std::to_string(i) + "]", may_have_images));
+      has_images = has_images || parts.back()["type"] == "image";
+    }
+    if (form_.parts && (has_images || !form_.texts)) return parts;
+    std::string text;
+    for (const ordered_json& part : parts)
+      text += (&part == &parts.front() ? "" : "\n") +
+              (part["type"] == "image" ? form_.image : part["text"].get<std::string>());
+    return text;
+  }
+
+ private:
+  static ordered_json text_part(const std::string& text) { return {{"type", "text"}, {"text", text}}; }
+
+  ordered_json read_part(const json& part, const std::string& field, bool may_have_images) {
+    const bool images = form_.images && may_have_images;
+    if (!part.is_object())
+      throw bad_field(field, json_excerpt(part),
+                      images ? "an object of type \"text\" or \"image_url\"" : "an object of type \"text\"");
+    Fields fields(part, field);
+    const auto type = fields.text("type");
+    if (type == "image_url" && images) return read_image(fields, field);
+    if (type != "text")
+      throw bad_field(field + ".type", type ? json_excerpt(*type) : "missing",
+                      images ? "\"text\" or \"image_url\"; this route takes no sounds or files"
+                      : form_.images && type == "image_url" ? "\"text\"; messages of the user may have images"
+                                                            : "\"text\"; " + form_.refusal);
+    const auto text = fields.text("text");
+    if (!text) throw ApiError(400, "missing_field", field + ".text is missing", field + ".text");
+    unknown_.take(fields);
+    return text_part(*text);
+  }
+
+  /// OpenAI has an object with the URL; others send the URL itself.
+  ordered_json read_image(Fields& fields, const std::string& field) {
+    const json* image = fields.find("image_url");
+    if (!image) throw ApiError(400, "missing_field", field + ".image_url is missing", field + ".image_url");
+    if (images_.size() == max_images)
+      throw ApiError(413, "too_many_inputs",
+                     "messages have more than " + std::to_string(max_images) + " images, the most of one request",
+                     field);
+    if (image->is_string()) {
+      images_.push_back({*image, field + ".image_url"});
+    } else {
+      if (!image->is_object())
+        throw bad_field(field + ".image_url", json_excerpt(*image),
+                        "an object {\"url\": \"data:image/png;base64,...\"}");
+      Fields inner(*image, field + ".image_url");
+      const auto url = inner.text("url");
+      if (!url) throw ApiError(400, "missing_field", field + ".image_url.url is missing", field + ".image_url.url");
+      inner.text("detail");  // the checkpoint's preprocessing decides the size
+      unknown_.take(inner);
+      images_.push_back({*url, field + ".image_url.url"});
+    }
+    unknown_.take(fields);
+    return {{"type", "image"}};
+  }
+
+  const ContentForm& form_;
+  std::vector<ImageReference>& images_;
+  UnknownFields& unknown_;
+};
 
 /// Turns {"type": "custom", "custom": {"name", "input"}} into the call of the function that templates have been shown.
 void read_custom_call(ordered_json& call, const std::string& field) {
@@ -66,7 +120,8 @@ void parse_arguments(ordered_json& calls, const std::string& field) {
 }
 
 /// Validates `message` and turns `ordered`, the same message with its keys in order, into what the template reads.
-void read_message(const json& message, ordered_json& ordered, const std::string& field, UnknownFields& unknown) {
+void read_message(const json& message, ordered_json& ordered, const std::string& field, ContentReader& contents,
+                  UnknownFields& unknown) {
   if (!message.is_object()) throw bad_field(field, json_excerpt(message), "an object with role and content");
   Fields fields(message, field);
   const auto role = fields.text("role");
@@ -78,7 +133,7 @@ void read_message(const json& message, ordered_json& ordered, const std::string&
   const auto* content = fields.find("content");
   const auto* calls = fields.find("tool_calls");
   if (content)
-    ordered["content"] = parse_content(*content, field + ".content", unknown);
+    ordered["content"] = contents.read(*content, field + ".content", *role == "user");
   else if (*role != "assistant" || !calls)
     throw ApiError(400, "missing_field",
                    field + ".content is missing; only an assistant message with tool_calls may omit it",
@@ -95,7 +150,7 @@ void read_message(const json& message, ordered_json& ordered, const std::string&
   for (const std::string& name : fields.unread()) ordered.erase(name);
 }
 
-void read_messages(Fields& fields, ordered_json& ordered, UnknownFields& unknown) {
+void read_messages(Fields& fields, ordered_json& ordered, ContentReader& contents, UnknownFields& unknown) {
   const auto* messages = fields.find("messages");
   if (!messages)
     throw ApiError(400, "missing_field", "messages is missing; allowed: an array of {\"role\", \"content\"}",
@@ -104,7 +159,7 @@ void read_messages(Fields& fields, ordered_json& ordered, UnknownFields& unknown
     throw bad_field("messages", json_excerpt(*messages),
                     "an array of 1 to " + std::to_string(max_messages) + " messages");
   for (size_t i = 0; i < messages->size(); ++i)
-    read_message((*messages)[i], ordered["messages"][i], "messages[" + std::to_string(i) + "]", unknown);
+    read_message((*messages)[i], ordered["messages"][i], "messages[" + std::to_string(i) + "]", contents, unknown);
 }
 
 /// Reads the fields that the template gets beside messages.
@@ -152,12 +207,14 @@ void read_unused_fields(Fields& fields) {
 
 }  // namespace
 
-ChatRequest parse_chat(std::string_view body, const ServedNames& names, UnknownFields& unknown) {
+ChatRequest parse_chat(std::string_view body, const ServedNames& names, const ContentForm& form,
+                       UnknownFields& unknown) {
   const json object = parse_object(body, max_generation_depth);
   ordered_json ordered = ordered_json::parse(body), conversation = ordered_json::object();
   Fields fields(object);
   ChatRequest request;
-  read_messages(fields, ordered, unknown);
+  ContentReader contents(form, request.images, unknown);
+  read_messages(fields, ordered, contents, unknown);
   conversation["messages"] = std::move(ordered["messages"]);
   request.tools = read_tool_choice(fields, ordered, unknown);
   if (!request.tools.tools.empty()) conversation["tools"] = request.tools.tools;

@@ -169,14 +169,21 @@ json message_schema(const ServerContext& context) {
   none["anyOf"][1]["maxItems"] = 0;
   const json part =
       lenient(context, schema::object({{"type", schema::constant("text"), true}, {"text", text_schema, true}}));
+  std::vector<json> parts{part};
+  if (context.content_form.images) {
+    const json url = lenient(context, schema::object({{"url", text_schema, true}, {"detail", text_schema}}));
+    parts.push_back(lenient(context, schema::object({{"type", schema::constant("image_url"), true},
+                                                     {"image_url", schema::any({url, text_schema}), true}})));
+  }
   const json call = {
       {"type", "object"}, {"required", {"function"}}, {"properties", {{"function", {{"type", "object"}}}}}};
   json custom = schema::open_object();
   custom["required"] = {"type", "custom"};
   custom["properties"] = {{"type", schema::constant("custom")}, {"custom", custom_call_schema()}};
-  schema::Properties fields{{"role", schema::one_of({"system", "developer", "user", "assistant", "tool"}), true},
-                            {"content", schema::any({text_schema, schema::list(part)})},
-                            {"tool_calls", schema::list(schema::any({call, custom}))}};
+  schema::Properties fields{
+      {"role", schema::one_of({"system", "developer", "user", "assistant", "tool"}), true},
+      {"content", schema::any({text_schema, schema::list(parts.size() == 1 ? part : schema::any(std::move(parts)))})},
+      {"tool_calls", schema::list(schema::any({call, custom}))}};
   for (const char* name : {"name", "tool_call_id", "reasoning_content", "reasoning", "thinking"})
     fields.push_back({name, text_schema});
   for (const char* name : {"refusal", "annotations", "audio", "function_call"}) fields.push_back({name, none});

@@ -67,10 +67,12 @@ void read_pair_scores(const policy::Model& model, const std::filesystem::path& f
 
 /// Finds the outputs that embed a text and an image.
 void find_embeddings(const policy::Model& model, Capabilities& capabilities) {
-  const bool several = model.stacks.size() > 1, crossed = model.kind == policy::ModelKind::EncoderDecoder && several;
+  const bool several = model.stacks.size() > 1 && !model.stacks.back().input.images,
+             crossed = model.kind == policy::ModelKind::EncoderDecoder && several;
   for (const policy::Stack& stack : model.stacks) {
     const policy::Input& input = stack.input;
-    if (input.convolutions || input.backbone || input.queries || input.vectors || input.latents || !stack.joins.empty())
+    if (input.convolutions || input.backbone || input.queries || input.vectors || input.latents ||
+        stack.output.image_projector || !stack.joins.empty())
       continue;
     const bool pixels = !stack.input.token, decoder = crossed && stack.layers[0].cross;
     if (decoder) continue;
@@ -119,6 +121,16 @@ int64_t cell_side(const policy::Backbone& backbone, size_t stages) {
   return side;
 }
 
+/// Reads how the images of prompts are prepared. Where it cannot be, the model's texts are served all the same.
+void read_prompt_images(const std::filesystem::path& folder, Capabilities& capabilities) {
+  try {
+    capabilities.images = image::Processor::read(folder);
+    if (!capabilities.images) capabilities.images_refusal = "the checkpoint has no preprocessor_config.json";
+  } catch (const Error& error) {
+    capabilities.images_refusal = error.what();
+  }
+}
+
 void count_values(const policy::Model& model, Capabilities& capabilities) {
   for (const policy::Stack& stack : model.stacks) {
     capabilities.hidden_states += stack.hidden * (static_cast<int64_t>(stack.layers.size()) + 1);
@@ -156,7 +168,11 @@ Capabilities read_capabilities(const policy::Model& model, const std::filesystem
       for (const policy::Convolution& layer : convolutions->layers) capabilities.audio_stride *= layer.stride;
       continue;
     }
-    if (!stack.joins.empty()) continue;
+    if (!stack.joins.empty() || stack.output.image_projector) continue;
+    if (const auto& images = stack.input.images) {
+      capabilities.prompt_images = *images;
+      capabilities.image_tokens = model.stack(images->stack)->positions;
+    }
     capabilities.least_rows = std::max(capabilities.least_rows, policy::least_states(stack));
     if (const auto& queries = stack.input.queries) {  // of each image that another stack reads
       capabilities.image_tokens = queries->shape[0];
@@ -226,7 +242,9 @@ Capabilities read_capabilities(const policy::Model& model, const std::filesystem
     // of a SparseEncoder, and of LogitScore, modules.json says nothing about vectors
     if (!scores && !capabilities.logit_score) read_sentences(folder, capabilities);
   }
+  capabilities.images_refusal = model.images_refused;
   if (capabilities.takes_images) capabilities.images = image::Processor::read(folder);
+  if (capabilities.prompt_images) read_prompt_images(folder, capabilities);
   if (!capabilities.audio.empty()) read_audio(model, folder, capabilities);
   return capabilities;
 }

@@ -49,7 +49,9 @@ struct Capabilities {
   std::shared_ptr<const LogitScore> logit_score;  ///< how a model that generates scores pairs; nullptr: it does not
   std::string problem_type;  ///< regression, multi_label_classification, single_label_classification or ""
   std::optional<image::Processor> images;
-  bool takes_images = false;  ///< the model has pixel_values; without `images` only as a tensor
+  std::optional<policy::ImageTokens> prompt_images;  ///< images among the tokens of a prompt; nothing: there are none
+  std::string images_refusal;  ///< why there are none, of a model that could read them; empty: it could not
+  bool takes_images = false;   ///< the model has pixel_values; without `images` only as a tensor
 
   /// Values that a pass gives out per token, by what is asked of it: scores; hidden states; attentions per token and
   /// key.

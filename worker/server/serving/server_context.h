@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -16,6 +17,7 @@
 #include "worker/server/http/router.h"
 #include "worker/server/monitoring/metrics.h"
 #include "worker/server/serving/capabilities.h"
+#include "worker/server/serving/content_form.h"
 #include "worker/server/serving/served_names.h"
 #include "worker/tokenizer/chat_template.h"
 #include "worker/tokenizer/entity_tokenizer.h"
@@ -25,6 +27,7 @@
 namespace pm::server {
 
 struct GenerationDefaults;
+class ImageRowCache;
 class ResponseStore;
 
 /// The state that all routes share. Everything that it refers to outlives every request.
@@ -55,6 +58,9 @@ struct ServerContext {
   const ReplyForm* replies = nullptr;                 ///< how replies of chats are parsed; nullptr: they are content
   bool strict_requests = false;                       ///< unknown fields are refused where they would be ignored
   ResponseStore* responses = nullptr;                 ///< of POST /v1/responses; servers have one
+  ContentForm content_form = {};                      ///< of the chat template
+  ImageRowCache* image_rows = nullptr;                ///< of models that read images among a prompt's tokens
+  std::filesystem::path media_folder = {};            ///< whose files requests may name; empty: they name none
 };
 
 /// Throws ApiError 404 when the model does not serve the route of the call; the message lists the routes that it

@@ -114,6 +114,11 @@ class ForwardRunner {
 
 }  // namespace
 
+std::vector<Arrays> run_forward_passes(const ServerContext& context, const RoutedRequest& call,
+                                       std::vector<ForwardBatch> batches) {
+  return ForwardRunner(context, call, std::move(batches)).run();
+}
+
 std::vector<Arrays> run_forward_batches(const ServerContext& context, const RoutedRequest& call,
                                         std::vector<ForwardBatch> batches) {
   const auto arrived = steady_clock::now();
@@ -121,7 +126,7 @@ std::vector<Arrays> run_forward_batches(const ServerContext& context, const Rout
     context.metrics.finished(reason, std::chrono::duration<double>(steady_clock::now() - arrived).count());
   };
   try {
-    auto outputs = ForwardRunner(context, call, std::move(batches)).run();
+    auto outputs = run_forward_passes(context, call, std::move(batches));
     finished("stop");
     return outputs;
   } catch (const ApiError& error) {

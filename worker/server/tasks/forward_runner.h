@@ -21,6 +21,8 @@ struct ForwardBatch {
 /// (QueueFull only when no batch of this request is in flight), ApiError 503 when a forward pass failed or the server
 /// stops, and ApiError 499 when the client has disconnected. Batches in flight are then cancelled.
 std::vector<Arrays> run_forward_batches(const ServerContext&, const RoutedRequest&, std::vector<ForwardBatch> batches);
+/// The same for passes that are a part of a request, which its route counts.
+std::vector<Arrays> run_forward_passes(const ServerContext&, const RoutedRequest&, std::vector<ForwardBatch> batches);
 
 /// Returns the values of a float output. Throws std::logic_error when the engine did not return it with this many
 /// dimensions. The name is a view because GCC 14 takes the result of a function that is given a temporary string for a

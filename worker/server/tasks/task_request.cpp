@@ -1,9 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/server/tasks/task_request.h"
 
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
 #include "base/base64.h"
 #include "worker/base/error.h"
 #include "worker/server/http/api_error.h"
+#include "worker/server/http/percent_encoding.h"
 #include "worker/server/serving/model_schema.h"
 
 namespace pm::server {
@@ -11,11 +17,36 @@ namespace {
 
 using nlohmann::json;
 
-/// Returns the file in a base64 text or a data: URL.
-std::string decode_file(const json& value, const std::string& field) {
-  const std::string allowed = "a PNG or JPEG in base64, or a URL of the form data:image/png;base64,...";
+constexpr uintmax_t max_media_file = uintmax_t{64} << 20;
+
+/// Returns the contents of file://PATH, which must lie in the folder that the server offers.
+std::string read_media_file(const ServerContext& context, std::string_view url, const std::string& field) {
+  namespace fs = std::filesystem;
+  const auto refuse = [&](const std::string& why) {
+    throw ApiError(400, "invalid_value", field + " is the file " + json_excerpt(json(url)) + ", " + why, field);
+  };
+  if (context.media_folder.empty())
+    refuse("and this server reads none; send the image itself, or start the server with --media-folder");
+  std::error_code failed;
+  const fs::path folder = fs::canonical(context.media_folder, failed),
+                 file = failed ? fs::path() : fs::canonical(percent_decode(url.substr(7)), failed);
+  const bool inside =
+      !failed && std::mismatch(folder.begin(), folder.end(), file.begin(), file.end()).first == folder.end();
+  if (!inside || !fs::is_regular_file(file, failed)) refuse("which is no file in the folder that this server offers");
+  if (const uintmax_t size = fs::file_size(file, failed); failed || size > max_media_file)
+    refuse("which has more than " + std::to_string(max_media_file >> 20) + " MiB");
+  std::ifstream stream(file, std::ios::binary);
+  std::string contents(std::istreambuf_iterator<char>(stream), {});
+  if (!stream || contents.empty()) refuse("which cannot be read, or is empty");
+  return contents;
+}
+
+/// Returns the file in a base64 text or a data: URL, or the one that a file: URL names.
+std::string decode_file(const ServerContext& context, const json& value, const std::string& field) {
+  const std::string allowed = "a PNG, JPEG or WebP in base64, or a URL of the form data:image/png;base64,...";
   if (!value.is_string()) throw bad_field(field, json_excerpt(value), allowed);
   std::string_view text = value.get_ref<const std::string&>();
+  if (text.starts_with("file://")) return read_media_file(context, text, field);
   if (text.starts_with("http://") || text.starts_with("https://"))
     throw ApiError(400, "invalid_value",
                    field + " is a URL, and this server fetches nothing; send the image itself: " + allowed, field);
@@ -31,7 +62,7 @@ std::string decode_file(const json& value, const std::string& field) {
 }
 
 void check_takes_images(const Capabilities& can, const std::string& field) {
-  if (!can.takes_images)
+  if (!can.takes_images && !can.prompt_images)
     throw ApiError(400, "invalid_value", field + " is an image, and " + can.architecture + " takes texts only", field);
   if (!can.images)
     throw ApiError(400, "no_image_processor",
@@ -89,7 +120,7 @@ json image_schema() {
   return {{"type", "string"},
           {"contentEncoding", "base64"},
           {"minLength", 1},
-          {"description", "A PNG or JPEG in base64, plain or as a data: URL"}};
+          {"description", "A PNG, JPEG or WebP in base64, plain or as a data: URL"}};
 }
 
 json one_or_list(json one) {
@@ -146,9 +177,14 @@ Array decode_image_file(const ServerContext& context, std::string_view file, con
   }
 }
 
+std::string read_image_url(const ServerContext& context, const std::string& url, const std::string& field) {
+  check_takes_images(context.capabilities, field);
+  return decode_file(context, url, field);
+}
+
 Array decode_image(const ServerContext& context, const json& value, const std::string& field) {
   check_takes_images(context.capabilities, field);
-  return decode_image_file(context, decode_file(value, field), field);
+  return decode_image_file(context, decode_file(context, value, field), field);
 }
 
 std::vector<ImageFile> parse_image_files(const ServerContext& context, const json& value, const std::string& field,
@@ -164,7 +200,7 @@ std::vector<ImageFile> parse_image_files(const ServerContext& context, const jso
   for (const json& one : list) {
     const std::string place = single ? field : field + "[" + std::to_string(files.size()) + "]";
     const bool object = one.is_object() && one.size() == 1 && one.contains("image");
-    files.push_back({decode_file(object ? one["image"] : one, place), place});
+    files.push_back({decode_file(context, object ? one["image"] : one, place), place});
   }
   return files;
 }

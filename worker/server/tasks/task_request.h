@@ -63,6 +63,8 @@ Array decode_image(const ServerContext&, const nlohmann::json& value, const std:
 /// Decodes the bytes of an image file in the same way; `opened` gets the image before its preparation.
 Array decode_image_file(const ServerContext&, std::string_view file, const std::string& field,
                         const std::function<void(const image::Image&)>& opened = {});
+/// Returns the file of a data: or file: URL, as parse_image_files does.
+std::string read_image_url(const ServerContext&, const std::string& url, const std::string& field);
 /// Concatenates arrays of one image each to [images, ...]. Throws ApiError 400 when their sizes differ.
 Array stack_images(const std::vector<Array>& images, const std::string& field);
 

@@ -25,6 +25,10 @@ void Conversation::add_text(const std::string& role, const std::string& text) {
   turn(role)["content"].push_back({{"type", "text"}, {"text", text}});
 }
 
+void Conversation::add_image(const std::string& role, const std::string& url) {
+  turn(role)["content"].push_back({{"type", "image_url"}, {"image_url", {{"url", url}}}});
+}
+
 void Conversation::add_reasoning(const std::string& text) {
   Json& message = turn("assistant");
   message["reasoning_content"] = message.value("reasoning_content", "") + text;
@@ -58,7 +62,7 @@ Conversation::Json Conversation::messages() const {
   for (Json& message : made) {
     Json& content = message["content"];
     if (!content.is_array()) continue;
-    if (content.size() == 1)
+    if (content.size() == 1 && content[0]["type"] == "text")
       content = Json(content[0]["text"]);
     else if (content.empty() && message.contains("tool_calls"))
       message.erase("content");

@@ -17,6 +17,8 @@ class Conversation {
   void begin(const std::string& role);
   /// Appends a text to the last message, or to a new one where that has another role.
   void add_text(const std::string& role, const std::string& text);
+  /// Appends an image, of which `url` has the file or names it.
+  void add_image(const std::string& role, const std::string& url);
   /// Appends to the assistant's message, as a text does.
   void add_reasoning(const std::string& text);
   /// `arguments` is an object, or a text that is no JSON object.
@@ -28,7 +30,7 @@ class Conversation {
 
   /// Returns whether the last message is one of the assistant that calls no tool.
   bool ends_with_answer() const;
-  /// Returns the messages as chat completions take them: one text is a string, several are parts.
+  /// Returns the messages as chat completions take them: one text is a string; several, and images, are parts.
   Json messages() const;
 
  private:

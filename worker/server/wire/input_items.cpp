@@ -42,25 +42,28 @@ class ItemReader {
   }
 
  private:
-  /// Returns the texts of an array of parts {"type", "text"} with one of the types. A refusal is a text too.
+  /// Returns the text of a part {"type", "text"} with one of the types. A refusal is a text too.
+  std::string text(const RequestValue& part, const std::vector<std::string>& types) {
+    if (!part.value.is_object()) throw bad_field(part.field, json_excerpt(part.value), "an object with type");
+    Fields fields(part.value, part.field);
+    const auto type = fields.text("type");
+    if (!type || std::find(types.begin(), types.end(), *type) == types.end()) {
+      std::string allowed;
+      for (const std::string& one : types) allowed += (allowed.empty() ? "\"" : ", \"") + one + "\"";
+      throw bad_field(part.field + ".type", type ? json_excerpt(*type) : "missing",
+                      allowed + "; images stand in messages of the user, and this route takes no sounds or files");
+    }
+    std::string found = required_text(fields, type == "refusal" ? "refusal" : "text");
+    for (const char* other : {"annotations", "logprobs", "prompt_cache_breakpoint"}) fields.find(other);
+    unknown_.take(fields);
+    return found;
+  }
+
+  /// Returns the texts of an array of such parts.
   std::vector<std::string> texts(const RequestValue& parts, const std::vector<std::string>& types) {
     std::vector<std::string> all;
     check_array(parts.value, parts.field, 0, max_items, "parts");
-    for (size_t i = 0; i < parts.value.size(); ++i) {
-      const RequestValue part = parts.at(i);
-      if (!part.value.is_object()) throw bad_field(part.field, json_excerpt(part.value), "an object with type");
-      Fields fields(part.value, part.field);
-      const auto type = fields.text("type");
-      if (!type || std::find(types.begin(), types.end(), *type) == types.end()) {
-        std::string allowed;
-        for (const std::string& one : types) allowed += (allowed.empty() ? "\"" : ", \"") + one + "\"";
-        throw bad_field(part.field + ".type", type ? json_excerpt(*type) : "missing",
-                        allowed + "; this route takes no images, sounds or files");
-      }
-      all.push_back(required_text(fields, type == "refusal" ? "refusal" : "text"));
-      for (const char* other : {"annotations", "logprobs", "prompt_cache_breakpoint"}) fields.find(other);
-      unknown_.take(fields);
-    }
+    for (size_t i = 0; i < parts.value.size(); ++i) all.push_back(text(parts.at(i), types));
     return all;
   }
 
@@ -74,10 +77,32 @@ class ItemReader {
     if (!content) throw ApiError(400, "missing_field", item.field + ".content is missing", item.field + ".content");
     if (role != "assistant") conversation_.begin(role);
     if (content->is_string()) return conversation_.add_text(role, *content);
+    if (role == "user") return read_user_parts(item.at("content"));
     for (const std::string& text :
          texts(item.at("content"), role == "assistant" ? std::vector<std::string>{"output_text", "refusal", "text"}
                                                        : std::vector<std::string>{"input_text", "text"}))
       conversation_.add_text(role, text);
+  }
+
+  /// Adds texts and images of the user. Chat completions refuse images where the model reads none.
+  void read_user_parts(const RequestValue& parts) {
+    check_array(parts.value, parts.field, 0, max_items, "parts");
+    for (size_t i = 0; i < parts.value.size(); ++i) {
+      const RequestValue part = parts.at(i);
+      const auto type = part.value.is_object() ? part.value.find("type") : part.value.end();
+      if (!part.value.is_object() || type == part.value.end() || *type != "input_image") {
+        conversation_.add_text("user", text(part, {"input_text", "text"}));
+        continue;
+      }
+      Fields fields(part.value, part.field);
+      fields.text("type");
+      fields.text("detail");  // the checkpoint's preprocessing decides the size
+      if (fields.find("file_id"))
+        throw bad_field(part.field + ".file_id", json_excerpt(part.value["file_id"]),
+                        "no file_id, for this server keeps no files; send image_url");
+      conversation_.add_image("user", required_text(fields, "image_url"));
+      unknown_.take(fields);
+    }
   }
 
   /// Templates expect an object; what is none stays a text.

@@ -49,6 +49,12 @@ ordered_json parts_of(const ordered_json& content, bool of_assistant) {
       parts.push_back({{"type", "refusal"}, {"refusal", part["refusal"]}});
       return;
     }
+    if (text_of(part, "type") == "input_image") {
+      parts.push_back({{"type", "input_image"},
+                       {"image_url", part["image_url"]},
+                       {"detail", part.contains("detail") ? part["detail"] : ordered_json("auto")}});
+      return;
+    }
     ordered_json made = {{"type", of_assistant ? "output_text" : "input_text"}, {"text", part["text"]}};
     if (of_assistant)
       for (const char* name : {"annotations", "logprobs"})

@@ -68,7 +68,9 @@ class MessagesReader {
   [[noreturn]] static void refuse_block(const RequestValue& block, const std::optional<std::string>& type,
                                         const std::string& allowed) {
     throw bad_field(block.field + ".type", type ? json_excerpt(*type) : "missing",
-                    allowed + "; this route takes no images, documents or results of Anthropic's own tools");
+                    allowed +
+                        "; images stand in messages of the user, and this route takes no documents or results of "
+                        "Anthropic's own tools");
   }
 
   /// This server keeps no threads. Without the refusal a continued one would be answered from its last turn alone;
@@ -108,6 +110,26 @@ class MessagesReader {
     conversation_.add_result(id, text);
   }
 
+  /// Reads {"type": "image", "source": {"type": "base64", "media_type", "data"} or {"type": "url", "url"}}.
+  void read_image(Fields& fields, const RequestValue& block) {
+    fields.find("cache_control");
+    const json* source = fields.find("source");
+    if (!source || !source->is_object())
+      throw bad_field(block.field + ".source", source ? json_excerpt(*source) : "missing",
+                      R"(an object of type "base64" or "url")");
+    Fields inner(*source, block.field + ".source");
+    const auto type = inner.text("type");
+    if (type == "base64") {
+      const std::string media = required_text(inner, "media_type");
+      conversation_.add_image("user", "data:" + media + ";base64," + required_text(inner, "data"));
+    } else if (type == "url") {
+      conversation_.add_image("user", required_text(inner, "url"));
+    } else {
+      throw bad_field(block.field + ".source.type", type ? json_excerpt(*type) : "missing", R"("base64" or "url")");
+    }
+    unknown_.take(inner);
+  }
+
   void read_block(const RequestValue& block, const std::string& role) {
     if (!block.value.is_object()) throw bad_field(block.field, json_excerpt(block.value), "an object with type");
     Fields fields(block.value, block.field);
@@ -122,12 +144,14 @@ class MessagesReader {
       fields.text("data");  // nobody but its author can read it
     } else if (assistant && type == "tool_use") {
       read_tool_use(fields, block);
+    } else if (role == "user" && type == "image") {
+      read_image(fields, block);
     } else if (role == "user" && type == "tool_result") {
       read_tool_result(fields, block);
     } else {
       refuse_block(block, type,
                    assistant        ? "\"text\", \"thinking\", \"redacted_thinking\" or \"tool_use\""
-                   : role == "user" ? "\"text\" or \"tool_result\""
+                   : role == "user" ? "\"text\", \"image\" or \"tool_result\""
                                     : "\"text\"");
     }
     unknown_.take(fields);
@@ -307,6 +331,7 @@ MessagesRequest parse_messages(std::string_view body, bool counts_tokens, Unknow
 
 std::span<const FieldName> messages_field_names() {
   static constexpr FieldName names[] = {{"max_completion_tokens", "max_tokens"},
+                                        {"image_url.url", "source"},
                                         {"response_format.json_schema.schema", "output_config.format.schema"},
                                         {"response_format", "output_config.format"},
                                         {"reasoning_effort", "output_config.effort"}};

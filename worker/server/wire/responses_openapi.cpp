@@ -26,6 +26,16 @@ json item_schema(const ServerContext& context, const char* type, const schema::P
   return lenient(context, schema::object(all));
 }
 
+/// The parts of a message: texts, and images where the model reads them.
+json user_parts_schema(const ServerContext& context) {
+  const json texts = parts_schema(context, {"input_text", "text"});
+  if (!context.content_form.images) return texts;
+  const json image = lenient(context, schema::object({{"type", schema::constant("input_image"), true},
+                                                      {"image_url", text_schema, true},
+                                                      {"detail", text_schema}}));
+  return schema::list(schema::any({texts.at("items"), image}), 0, max_items);
+}
+
 json input_schema(const ServerContext& context) {
   const auto message = [&](std::vector<std::string> roles, std::vector<json> content) {
     content.push_back(text_schema);
@@ -63,7 +73,7 @@ json input_schema(const ServerContext& context) {
                                       {"summary", parts_schema(context, {"summary_text"})},
                                       {"encrypted_content", text_schema}});
   const json items = schema::any(
-      {message({"user", "system", "developer"}, {parts_schema(context, {"input_text", "text"})}),
+      {message({"user", "system", "developer"}, {user_parts_schema(context)}),
        message({"assistant"}, {parts_schema(context, {"output_text", "text"}), schema::list(refusal, 0, max_items)}),
        call, output("function_call_output"), custom_call, output("custom_tool_call_output"), reasoning});
   return schema::any({text_schema, schema::list(items, 1, max_items)});

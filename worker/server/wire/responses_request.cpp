@@ -282,6 +282,7 @@ ResponsesRequest parse_responses(std::string_view body, const FindEarlierTurns& 
 std::span<const FieldName> responses_field_names() {
   static constexpr FieldName names[] = {{"max_completion_tokens", "max_output_tokens"},
                                         {"messages", "input"},
+                                        {"image_url.url", "image_url"},
                                         {"response_format.json_schema", "text.format"},
                                         {"response_format", "text.format"},
                                         {"reasoning_effort", "reasoning.effort"},

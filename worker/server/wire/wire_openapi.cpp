@@ -44,6 +44,13 @@ json turn_schema(const ServerContext& context) {
                            {"toolset_name", any_schema}});
   const json thinking = block(context, "thinking", {{"thinking", text_schema, true}, {"signature", text_schema}});
   const json redacted = block(context, "redacted_thinking", {{"data", text_schema}});
+  std::vector<json> of_user{text, result};
+  if (context.content_form.images) {
+    const json file = block(context, "base64", {{"media_type", text_schema, true}, {"data", text_schema, true}}),
+               url = block(context, "url", {{"url", text_schema, true}});
+    of_user.push_back(
+        block(context, "image", {{"source", schema::any({file, url}), true}, {"cache_control", any_schema}}));
+  }
   const auto turn = [&](const char* role, std::vector<json> blocks) {
     return lenient(
         context, schema::object(
@@ -52,7 +59,7 @@ json turn_schema(const ServerContext& context) {
                        schema::any({text_schema, schema::list(schema::any(std::move(blocks)), 0, max_turns)}), true}}));
   };
   return schema::any(
-      {turn("user", {text, result}), turn("assistant", {text, thinking, redacted, call}), turn("system", {text})});
+      {turn("user", std::move(of_user)), turn("assistant", {text, thinking, redacted, call}), turn("system", {text})});
 }
 
 json tool_schema(const ServerContext& context) {

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/unit/worker/ops/reference.h"
+#include "worker/ops/backend.h"
 
 namespace pm::ops {
 namespace {
@@ -53,6 +54,21 @@ TEST(Attention, WithoutCausalityAWindowHasTwoSides) {
 }
 TEST(Attention, WithoutCausalityEveryQuerySeesEveryKey) {
   run({4, 4, 8, {{0, 9}, {0, 33}}, {.scale = 0.3, .causal = false}});
+}
+TEST(Attention, TokensOfARangeSeeEachOtherWhicheverComesFirst) {
+  const std::vector<reference::SequenceShape> shapes{{.context = 0, .tokens = 40, .mutual = {{3, 9}, {9, 30}}},
+                                                     {.context = 20, .tokens = 12, .mutual = {{4, 8}, {18, 25}}},
+                                                     {.context = 63, .tokens = 1},
+                                                     {.context = 0, .tokens = 300, .mutual = {{100, 180}, {290, 300}}}};
+  const Backend aten;
+  for (const int64_t window : {0, 7, 64}) {
+    const AttentionOptions options{.scale = 0.3, .window = window};
+    run({4, 2, 8, shapes, options});
+    run({4, 2, 8, shapes, options, at::kBFloat16});
+    const reference::AttentionInputs inputs = reference::attention_inputs(4, 2, 8, shapes, at::kFloat);
+    const at::Tensor made = aten.ragged_attention(inputs.q, inputs.k, inputs.v, inputs.sequences, options, nullptr);
+    EXPECT_LT((made - reference::attention(inputs, options)).abs().max().item<double>(), 2e-6) << "window " << window;
+  }
 }
 TEST(Attention, SoftcappedScoresStayBelowTheirCap) {
   for (double softcap : {0.5, 3.0, 50.0}) {

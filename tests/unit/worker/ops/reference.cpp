@@ -27,7 +27,7 @@ int64_t relative_bucket(int64_t distance, int64_t buckets, int64_t max_distance,
 }
 
 at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, int64_t context,
-                     const AttentionOptions& options) {
+                     const AttentionOptions& options, std::span<const KeyRange> mutual) {
   const int64_t queries = q.size(0), heads = q.size(1), d = q.size(2), keys = k.size(0), kv_heads = k.size(1);
   const at::Tensor grouped = q.to(at::kDouble).reshape({queries, kv_heads, heads / kv_heads, d});
   at::Tensor scores =
@@ -50,7 +50,13 @@ at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor&
   }
   if (options.softcap > 0) scores = options.softcap * at::tanh(scores / options.softcap);
   at::Tensor hidden = at::zeros({queries, keys}, at::kBool);
-  if (options.causal) hidden = hidden.logical_or(key > query);
+  at::Tensor later = key > query;
+  for (const KeyRange& range : mutual)
+    later = later.logical_and((query < range.begin)
+                                  .logical_or(query >= range.end)
+                                  .logical_or(key < range.begin)
+                                  .logical_or(key >= range.end));
+  if (options.causal) hidden = hidden.logical_or(later);
   if (options.window > 0) hidden = hidden.logical_or(key <= query - options.window);
   if (options.window > 0 && !options.causal) hidden = hidden.logical_or(key >= query + options.window);
   scores = scores.masked_fill(hidden, -std::numeric_limits<double>::infinity());
@@ -102,7 +108,8 @@ AttentionInputs attention_inputs(int64_t heads, int64_t kv_heads, int64_t d, std
                                       .context = shape.context,
                                       .keys = keys,
                                       .key_row = key_row,
-                                      .blocks = {}});
+                                      .blocks = {},
+                                      .mutual = shape.mutual});
     row += shape.tokens;
     key_row += keys;
   }
@@ -119,7 +126,7 @@ at::Tensor attention(const AttentionInputs& inputs, const AttentionOptions& opti
   for (const SequenceSpan& span : inputs.sequences.spans) {
     results.push_back(attention(inputs.q.narrow(0, span.first, span.tokens),
                                 inputs.k.narrow(0, span.key_row, span.keys),
-                                inputs.v.narrow(0, span.key_row, span.keys), span.context, options));
+                                inputs.v.narrow(0, span.key_row, span.keys), span.context, options, span.mutual));
   }
   return at::cat(results);
 }

@@ -152,13 +152,13 @@ TEST(XieluOptions, ReadFourNumbersOfABlockWithoutAGate) {
 }
 
 /// A checkpoint with a tower beside the text, whose configuration is a section.
-Synthetic tiny_llava() {
+Synthetic tiny_llava_next() {
   Synthetic model = tiny_llama("language_model.model.");
   json text = model.config;
   text.erase("architectures");
   text["eos_token_id"] = 5;
-  model.config = {{"model_type", "llava"},
-                  {"architectures", {"LlavaForConditionalGeneration"}},
+  model.config = {{"model_type", "llava_next"},
+                  {"architectures", {"LlavaNextForConditionalGeneration"}},
                   {"text_config", text},
                   {"vision_config", {{"hidden_size", 4}}}};
   model.copy("language_model.lm_head.weight", "lm_head.weight");
@@ -169,8 +169,8 @@ Synthetic tiny_llava() {
 }
 
 TEST(SectionOptions, ExpressionsReadTheSectionAndTowersAreNotLoaded) {
-  const Resolved resolved(tiny_llava());
-  EXPECT_EQ(resolved.model.model_type, "llava");
+  const Resolved resolved(tiny_llava_next());
+  EXPECT_EQ(resolved.model.model_type, "llava_next");
   EXPECT_EQ(resolved.model.stacks[0].positions, 64);
   EXPECT_THAT(resolved.model.eos, ElementsAre(5));
   EXPECT_THAT(resolved.model.not_loaded,
@@ -179,25 +179,25 @@ TEST(SectionOptions, ExpressionsReadTheSectionAndTowersAreNotLoaded) {
 }
 
 TEST(SectionOptions, SpecialIdsOfTheWholeConfigurationComeFirst) {
-  Synthetic model = tiny_llava();
+  Synthetic model = tiny_llava_next();
   model.config["eos_token_id"] = {7, 8};
   EXPECT_THAT(Resolved(model).model.eos, ElementsAre(7, 8));
 }
 
 TEST(SectionOptions, TensorsThatNoTowerHasAreRefused) {
-  Synthetic model = tiny_llava();
+  Synthetic model = tiny_llava_next();
   model.add("audio_tower.weight", {3});
   EXPECT_THAT(refusal(model, Reason::ModelUnreadable), HasSubstr("\"audio_tower.weight\""));
 }
 
 TEST(SectionOptions, WhatIsNoSectionIsRefused) {
-  Synthetic model = tiny_llava();
+  Synthetic model = tiny_llava_next();
   model.config["text_config"] = 3;
   EXPECT_THAT(refusal(model, Reason::ModelUnreadable), HasSubstr("\"text_config\" is 3, expected a section"));
 }
 
 TEST(SectionOptions, ATextOfAnotherFamilyIsRefused) {
-  Synthetic model = tiny_llava();
+  Synthetic model = tiny_llava_next();
   model.config["text_config"]["model_type"] = "mamba";
   EXPECT_THAT(refusal(model, Reason::UnknownArchitecture), HasSubstr("its text is of no family"));
 }

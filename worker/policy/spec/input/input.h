@@ -13,6 +13,7 @@
 #include "worker/policy/spec/input/clusters.h"
 #include "worker/policy/spec/input/dense_vectors.h"
 #include "worker/policy/spec/input/entities.h"
+#include "worker/policy/spec/input/image_tokens.h"
 #include "worker/policy/spec/input/images.h"
 #include "worker/policy/spec/input/index_table.h"
 #include "worker/policy/spec/input/layer_inputs.h"
@@ -92,6 +93,7 @@ struct Input {
   std::optional<LayerInputs> layer_inputs;  ///< what layers read of the tokens beside their states
   std::optional<QuantizedInput> quantized;  ///< rows and their sums are integers, and so are all layers of the stack
   std::optional<Latents> latents;           ///< what reads the rows and has the stack's layers in their place
+  std::optional<ImageTokens> images;        ///< tokens in whose place rows of another stack stand
   /// Returns true for a stack whose layers add positions to what queries and keys read.
   bool adds_positions() const { return grid || queries; }
   /// Returns true for a stack of images or audio.

@@ -36,6 +36,23 @@ ApiError refused(json body) {
   return ApiError(0, "", "");
 }
 
+TEST(MessagesRequest, ImagesBecomePartsOfAChat) {
+  const json file = {{"type", "base64"}, {"media_type", "image/png"}, {"data", "AAAA"}},
+             url = {{"type", "url"}, {"url", "file:///pictures/cat.png"}};
+  const auto chat =
+      chat_of({{"messages", json::array({turn("user", json::array({{{"type", "image"}, {"source", file}},
+                                                                   text("and"),
+                                                                   {{"type", "image"}, {"source", url}}}))})}});
+  const ordered_json& parts = chat["messages"][0]["content"];
+  ASSERT_EQ(parts.size(), 3u);
+  EXPECT_EQ(parts[0]["image_url"]["url"], "data:image/png;base64,AAAA");
+  EXPECT_EQ(parts[1]["text"], "and");
+  EXPECT_EQ(parts[2]["image_url"]["url"], "file:///pictures/cat.png");
+  const auto alone =
+      chat_of({{"messages", json::array({turn("user", json::array({{{"type", "image"}, {"source", url}}}))})}});
+  EXPECT_EQ(alone["messages"][0]["content"].size(), 1u);
+}
+
 TEST(MessagesRequest, ALoopOfToolsBecomesMessagesOfAChat) {
   const json input = {{"city", "Zürich"}, {"days", 2}};
   const auto chat = chat_of(
@@ -149,7 +166,11 @@ TEST(MessagesRequest, WhatIsWrongIsNamedAsTheClientKnowsIt) {
       {{{"messages", json::array({turn("king", "a")})}}, "messages[0].role", "user, assistant"},
       {{{"messages", json::array({{{"role", "user"}}})}}, "messages[0].content", "missing"},
       {{{"messages", json::array({1})}}, "messages[0]", "role and content"},
-      {of_block("user", {{"type", "image"}, {"source", 1}}), "messages[1].content[0].type", "no images"},
+      {of_block("user", {{"type", "image"}, {"source", 1}}), "messages[1].content[0].source", "\"base64\" or \"url\""},
+      {of_block("user", {{"type", "image"}, {"source", {{"type", "file"}}}}), "messages[1].content[0].source.type",
+       "\"base64\" or \"url\""},
+      {of_block("assistant", {{"type", "image"}}), "messages[1].content[0].type",
+       "images stand in messages of the user"},
       {of_block("user", {{"type", "tool_use"}}), "messages[1].content[0].type", "tool_result"},
       {of_block("assistant", {{"type", "tool_result"}}), "messages[1].content[0].type", "tool_use"},
       {of_block("assistant", {{"type", "tool_use"}, {"id", "1"}, {"name", "f"}, {"input", "{}"}}),

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// Brings the states of images to the width of the decoder among whose tokens they stand.
+#pragma once
+#include <array>
+#include <optional>
+
+#include "worker/layers/feed_forward/mlp.h"
+#include "worker/layers/layers.h"
+#include "worker/policy/spec/input/image_tokens.h"
+
+namespace pm::layers {
+
+class ImageProjector {
+ public:
+  /// `patches` are the rows and columns of patches of an image.
+  ImageProjector(const policy::ImageProjector&, std::array<int64_t, 2> patches, Loader&);
+  /// [images x length, hidden] F32 -> [images x rows, hidden of the decoder] F32.
+  at::Tensor operator()(const at::Tensor& states, int64_t length) const;
+
+ private:
+  int64_t skipped_, pooled_;
+  std::array<int64_t, 2> patches_;
+  std::optional<Norm> norm_;
+  Linear first_;
+  std::optional<policy::Activation> activation_;
+  std::optional<Linear> last_;
+};
+
+}  // namespace pm::layers

@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+// Decoders that read images among their tokens: a tower of another family makes rows of an image, which a projector
+// brings to the decoder's width.
+#include <algorithm>
+
+#include "worker/base/error.h"
+#include "worker/policy/keywords.h"
+#include "worker/policy/parts/composite_part.h"
+
+namespace pm::policy {
+
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* tower_name = "vision";
+
+[[noreturn]] void refuse(const std::string& message) { throw Error(Reason::UnknownArchitecture, message); }
+
+/// Returns the first listed beginning that names of the checkpoint have; nothing where none has it.
+std::optional<std::string> find_beginning(const CheckpointView& view, const Node& listed) {
+  for (const std::string& beginning : texts_of(&listed))
+    for (const auto& [name, info] : view.checkpoint.tensors())
+      if (name.starts_with(beginning)) return beginning;
+  return std::nullopt;
+}
+
+/// Returns the class that gives the states of images: what transformers' AutoModel makes.
+Architecture tower_class(const Part& part, const std::string& section) {
+  const Node* table = part.policy.get("compose") ? nullptr : part.policy.get("architectures");
+  for (const auto& [name, row] : table ? table->entries : decltype(table->entries){}) {
+    const Node *task = row.get("task"), *kind = row.get("kind");
+    const std::string& word = (kind ? kind : part.policy.get("kind"))->text;
+    if (task && task->text == to_string(Task::Embed) && word == to_string(ModelKind::Vision) && !row.get("heads"))
+      return architecture_of(name.text, part.policy, part.variables);
+  }
+  refuse(of_part(part, section) + ", which has no class that gives the states of patches of images");
+}
+
+/// Leaves out the layers from `count` on, and what comes behind the last one: a state in the middle is read as it is.
+void cut(Part& part, int64_t count) {
+  Stack& stack = part.model.stacks[0];
+  for (const PlacedParam& placed : placed_params(part.model)) {
+    if (placed.place >= count || placed.place == stack_output)
+      part.model.not_loaded.push_back(placed.param->tensor->name);
+  }
+  stack.layers.resize(static_cast<size_t>(count));
+  stack.output = {};
+}
+
+/// Leaves out the pooler, which has no part in the rows of images.
+void drop_pooler(Part& part) {
+  std::optional<Pooler>& pooler = part.model.stacks[0].output.pooler;
+  if (!pooler) return;
+  ParamCollector unread;
+  unread.add(pooler->norm);
+  unread.add(pooler->dense);
+  for (const Param* param : unread.params()) part.model.not_loaded.push_back(param->tensor->name);
+  pooler.reset();
+}
+
+/// Builds the tower up to the state that `images` names.
+void build_tower(Part& part, const Node& images, const Variables& variables) {
+  const Architecture architecture = tower_class(part, images.get("section")->text);
+  set_class(architecture, part.model);
+  build(part.view, part.policy, architecture, std::nullopt, part.model);
+  if (part.model.stacks.size() != 1 || !part.model.stacks[0].input.reads_images())
+    refuse(of_part(part, images.get("section")->text) + ": " + architecture.name +
+           " is not one stack of patches of images");
+  const Node* state = images.get("state");
+  const json value = state ? evaluate(*state, variables, /*nullable=*/true) : json();
+  if (value.is_null()) return drop_pooler(part);
+  const auto layers = static_cast<int64_t>(part.model.stacks[0].layers.size());
+  const int64_t number = value.is_number_integer() ? value.get<int64_t>() : -layers - 2,
+                count = number < 0 ? layers + 1 + number : number;
+  if (count < 1 || count > layers)
+    refuse(state->where() + ": the state of the tower is " + value.dump() + ", expected the number of one of its " +
+           std::to_string(layers) + " layers, or a negative one from the end");
+  cut(part, count);
+}
+
+/// Builds the projector of a tower's states.
+class Projector {
+ public:
+  Projector(const CheckpointView& view, const Node& policy, const Node& section, const Variables& variables)
+      : binder_(view, policy), section_(section) {
+    scope_.stack = tower_name;
+    scope_.variables = variables;
+  }
+
+  ImageProjector build(int64_t in, int64_t out) {
+    ImageProjector made;
+    if (const Node* pool = section_.get("pool")) made.pooled = evaluate_int(*pool, scope_.variables);
+    made.norm = norm(in);
+    const bool two = section_.get("last") != nullptr;
+    made.first = linear("first", two ? -1 : out, in);
+    if (const Node* act = section_.get("act")) made.activation = parse_enum<Activation>(*act, scope_.variables);
+    if (two) made.last = linear("last", out, made.first.weight.shape.empty() ? -1 : made.first.weight.shape[0]);
+    return made;
+  }
+  std::vector<std::string> finish() { return binder_.finish(); }
+
+ private:
+  std::string path(const char* key) const { return std::string(tower_name) + ".output.image_projector." + key; }
+
+  std::optional<Param> bind(const Binding& row, ParamRequest request, std::string_view suffix) {
+    return binder_.bind(std::move(request), binder_.names(*row.names(), scope_, suffix), row, scope_);
+  }
+
+  std::optional<Norm> norm(int64_t width) {
+    const std::optional<Binding> row = binder_.binding(section_.get("norm"), scope_.variables);
+    if (!row) return std::nullopt;
+    const Node *kind = row->option("kind"), *eps = row->option("eps");
+    Norm made;
+    if (kind) made.kind = norm_kind(parse_keyword(*kind, scope_.variables, norm_words));
+    if (eps) made.eps = evaluate_number(*eps, scope_.variables);
+    ParamRequest request{.role = Role::NormWeight, .path = path("norm") + ".weight", .shape = {width}};
+    made.weight = bind(*row, request, ".weight");
+    if (!is_layer_norm(made.kind)) return made;
+    request.role = Role::NormBias;
+    request.path = path("norm") + ".bias";
+    made.bias = bind(*row, request, ".bias");
+    return made;
+  }
+
+  Linear linear(const char* key, int64_t out, int64_t in) {
+    const std::optional<Binding> row = binder_.binding(section_.get(key), scope_.variables);
+    if (!row) return {};
+    ParamRequest request{.role = Role::HeadDenseWeight, .path = path(key) + ".weight", .shape = {out, in}};
+    if (const Node* layout = row->option("layout"))
+      request.conv1d = parse_keyword(*layout, scope_.variables, layout_words) == "conv1d";
+    const std::optional<Param> weight = bind(*row, request, ".weight");
+    const Node* bias = row->option("bias");
+    if (bias && !evaluate_bool(*bias, scope_.variables)) return {weight.value_or(Param{}), {}};
+    request = {.role = Role::HeadDenseBias, .path = path(key) + ".bias", .shape = {out}};
+    return {weight.value_or(Param{}), bind(*row, request, ".bias")};
+  }
+
+  Binder binder_;
+  const Node& section_;
+  Scope scope_;
+};
+
+/// Returns the number of rows that the projector makes of an image.
+int64_t rows_of_image(const Stack& stack, const ImageProjector& projector, const Node& images) {
+  const int64_t states = stack.positions - projector.skipped;
+  if (projector.skipped < 0 || states < 1)
+    refuse(images.where() + ": " + std::to_string(projector.skipped) + " of the " + std::to_string(stack.positions) +
+           " states of an image are left out");
+  const std::vector<int64_t>& patch = stack.input.projection->weight.shape;
+  const int64_t down = stack.input.image[0] / patch[2], across = stack.input.image[1] / patch[3],
+                side = projector.pooled;
+  if (side == 1) return states;
+  if (side < 1 || down * across != states || down % side != 0 || across % side != 0)
+    refuse(images.where() + ": squares of " + std::to_string(side) + " patches do not cover " + std::to_string(down) +
+           " x " + std::to_string(across) + " of them");
+  return states / side / side;
+}
+
+/// Reads which tokens stand for images, and how prompts spell these.
+ImageTokens read_tokens(const Node& images, const Variables& variables, int64_t vocabulary) {
+  ImageTokens tokens{.stack = tower_name, .spelling = {}};
+  const auto id = [&](const char* key, int64_t absent) {
+    const Node* node = images.get(key);
+    const int64_t found = node ? evaluate_int(*node, variables) : absent;
+    if (node && (found < 0 || found >= vocabulary))
+      refuse(node->where() + ": \"" + key + "\" of images is the token " + std::to_string(found) +
+             ", the vocabulary has " + std::to_string(vocabulary));
+    return found;
+  };
+  tokens.token = id("token", 0);
+  tokens.spelling = {.placeholder = id("placeholder", tokens.token),
+                     .before = images.get("before") ? images.get("before")->text : "",
+                     .after = images.get("after") ? images.get("after")->text : "",
+                     .begin = id("begin", -1),
+                     .end = id("end", -1)};
+  const Node* mutual = images.get("mutual");
+  tokens.mutual = mutual && evaluate_bool(*mutual, variables);
+  return tokens;
+}
+
+}  // namespace
+
+std::optional<ImageTensors> find_image_tensors(const CheckpointView& view, const Node& policy) {
+  const Node* images = policy.get("images");
+  const json& config = view.checkpoint.config();
+  const auto section = images ? config.find(images->get("section")->text) : config.end();
+  if (section == config.end() || !section->is_object()) return std::nullopt;
+  const auto find = [&](const Node& listed) {
+    if (const auto found = find_beginning(view, listed)) return *found;
+    std::string all;
+    for (const std::string& one : texts_of(&listed)) all += (all.empty() ? "\"" : "\" or \"") + one;
+    throw Error(Reason::ModelUnreadable, "the checkpoint has no tensor whose name begins with " + all +
+                                             "\", although config.json has a section \"" +
+                                             images->get("section")->text + "\" (" + listed.where() + ")");
+  };
+  return ImageTensors{find(*images->get("prefix")), find(*images->get("projector")->get("prefix"))};
+}
+
+void add_image_tower(const CheckpointView& view, const Node& policy, const ImageTensors& tensors, Model& model) {
+  const Node &images = *policy.get("images"), &section = *images.get("section"), &described = *images.get("projector");
+  const json& config = view.checkpoint.config();
+  const Variables variables{&config, {}, std::nullopt};
+  Part tower{.view = {.checkpoint = view.checkpoint, .config = config.at(section.text), .prefix = tensors.tower}};
+  ImageTokens tokens;
+  std::vector<std::string> not_loaded;
+  try {
+    open_part(tower, section);
+    build_tower(tower, images, variables);
+    Stack& stack = tower.model.stacks[0];
+    rename_stack(tower.model, std::string(stack.name), tower_name);
+    Stack& reader = model.stacks.back();
+    const CheckpointView rest{.checkpoint = view.checkpoint, .config = config, .prefix = tensors.projector};
+    Projector projector(rest, policy, described, variables);
+    ImageProjector made = projector.build(stack.width(), reader.hidden);
+    not_loaded = projector.finish();
+    if (const Node* skip = images.get("skip")) made.skipped = evaluate_int(*skip, variables);
+    tokens = read_tokens(images, variables, reader.vocab);
+    tokens.rows = rows_of_image(stack, made, images);
+    stack.output.image_projector = std::move(made);
+  } catch (const Error& error) {
+    if (error.reason != Reason::UnknownArchitecture) throw;
+    model.images_refused = error.what();
+    for (const auto& [name, info] : view.checkpoint.tensors())
+      if (name.starts_with(tensors.tower) || name.starts_with(tensors.projector)) model.not_loaded.push_back(name);
+    return;
+  }
+  model.stacks.back().input.images = tokens;
+  model.stacks.insert(model.stacks.begin(), std::move(tower.model.stacks[0]));
+  for (const auto* names : {&tower.model.not_loaded, &not_loaded})
+    model.not_loaded.insert(model.not_loaded.end(), names->begin(), names->end());
+  std::sort(model.not_loaded.begin(), model.not_loaded.end());
+  const auto last = std::unique(model.not_loaded.begin(), model.not_loaded.end());
+  model.not_loaded.erase(last, model.not_loaded.end());
+}
+
+}  // namespace pm::policy

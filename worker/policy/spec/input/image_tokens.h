@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// Images among the tokens of a decoder: which tokens stand for them, and how a stack of images makes their rows.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "worker/policy/spec/enums.h"
+#include "worker/policy/spec/param.h"
+
+namespace pm::policy {
+
+/// The output of a forward pass with what a tower makes of images for the tokens of a decoder: [images x rows, hidden],
+/// as transformers has it.
+inline constexpr const char* image_rows_output = "image_hidden_states";
+
+/// Makes what tokens of a decoder are from the states of an image: last(act(first(norm(pool(states))))). Absent parts
+/// are left out.
+struct ImageProjector {
+  int64_t skipped = 0;       ///< the first states, that of the class token, which are left out
+  int64_t pooled = 1;        ///< the side of squares of patches whose mean is one row (Gemma 3)
+  std::optional<Norm> norm;  ///< [hidden of the stack]
+  Linear first;              ///< [width, hidden of the stack]
+  std::optional<Activation> activation;
+  std::optional<Linear> last;  ///< [hidden of the decoder, width]
+
+  void collect(ParamCollector& all) const {
+    all.add(norm);
+    all.add(first);
+    all.add(last);
+  }
+};
+
+/// What stands for an image in the text of a prompt, and what that becomes: before, begin, the image's tokens, end,
+/// after.
+struct ImageSpelling {
+  int64_t placeholder = 0;       ///< the id of the token that chat templates write
+  std::string before, after;     ///< texts
+  int64_t begin = -1, end = -1;  ///< ids of tokens; -1: none
+};
+
+/// The tokens of a stack in whose place the rows of images stand.
+struct ImageTokens {
+  std::string stack;    ///< that makes the rows; it has an ImageProjector
+  int64_t token = 0;    ///< the id that each of these tokens has
+  int64_t rows = 0;     ///< of one image
+  bool mutual = false;  ///< they see each other, whichever comes first (Gemma 3)
+  ImageSpelling spelling;
+};
+
+}  // namespace pm::policy

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// Images among the tokens of a prompt: their files, their tokens, and the rows that a forward pass makes of them.
+#pragma once
+#include <cstdint>
+#include <list>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "worker/engine/prompt_image.h"
+#include "worker/server/images/image_reference.h"
+#include "worker/server/serving/server_context.h"
+
+namespace pm::server {
+
+/// Keeps the rows of images that were seen last, so that later turns of a conversation run no tower again, and share
+/// the KV blocks of earlier ones. Thread-safe.
+class ImageRowCache {
+ public:
+  struct Rows {
+    int32_t key = -1;  ///< of an image that is not kept: one that no other image has had
+    std::shared_ptr<const std::vector<float>> values;
+  };
+  /// Bytes of rows that are kept at most.
+  explicit ImageRowCache(size_t max_bytes = size_t{128} << 20) : max_bytes_(max_bytes) {}
+
+  /// Returns the rows of the file with this digest; without values where it is not kept.
+  Rows find(const std::string& digest);
+  /// Keeps rows and returns them with their key, or those that another request has kept in the meantime.
+  Rows keep(const std::string& digest, std::vector<float> values);
+
+ private:
+  struct Entry {
+    std::string digest;
+    Rows rows;
+  };
+  const size_t max_bytes_;
+  std::mutex mutex_;
+  std::list<Entry> entries_;  ///< the one that was used last stands first
+  std::map<std::string, std::list<Entry>::iterator> by_digest_;
+  size_t bytes_ = 0;
+  int32_t last_key_ = -1;
+};
+
+/// Spells the images of a prompt as their tokens, in the place of what chat templates write for them. Throws ApiError
+/// 400 unless the prompt has a place for each image.
+std::string spell_images(const ServerContext&, size_t images, std::string_view prompt);
+
+/// Returns the places of so many images among the ids of a prompt, still without rows. Throws ApiError 400 where the
+/// prompt has other tokens of images beside theirs.
+std::vector<engine::PromptImage> find_images(const ServerContext&, size_t images, const std::vector<int32_t>& ids);
+
+/// Reads the files of images, and fills in the rows of those that are not kept by one forward pass. Throws ApiError:
+/// 400 for what is no image, 413 for one that is too large, and what the forward pass throws.
+void fill_image_rows(const ServerContext&, const RoutedRequest&, const std::vector<ImageReference>&,
+                     std::vector<engine::PromptImage>&);
+
+}  // namespace pm::server
