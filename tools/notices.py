@@ -56,6 +56,8 @@ def debian():
     for name, package in DEBIAN.items():
         text = pathlib.Path(f"/usr/share/doc/{package}/copyright").read_text(errors="replace")
         licences = sorted({line.strip() for line in re.findall(r"^License: *(\S.*)$", text, re.MULTILINE)})
+        if not licences and "Neither the name of" in text and "Redistributions in binary form" in text:
+            licences = ["BSD-3-clause"]  # libwebp's file has the licence without its name
         yield name, "as in Debian", ", ".join(licences)[:100] or "see its copyright file"
     yield "cpp-httplib", "0.18.7 or later", "MIT"
 
