@@ -145,7 +145,7 @@ REQUESTS = {
     "pixels.input",
     "images.token",  # and another number of rows, too
     "images.skip",
-    "images.mutual",  # another choice takes no token_type_ids
+    "images.bidirectional",  # another choice takes no token_type_ids
     "images.placeholder",  # how servers spell images: test_prompt_images.py
     "images.before",
     "images.begin",

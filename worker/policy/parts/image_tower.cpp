@@ -174,7 +174,7 @@ ImageTokens read_tokens(const Node& images, const Variables& variables, int64_t 
                      .after = images.get("after") ? images.get("after")->text : "",
                      .begin = id("begin", -1),
                      .end = id("end", -1)};
-  const Node* mutual = images.get("mutual");
+  const Node* mutual = images.get("bidirectional");
   tokens.mutual = mutual && evaluate_bool(*mutual, variables);
   return tokens;
 }

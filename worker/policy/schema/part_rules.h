@@ -15,7 +15,7 @@ inline Rule images() {
                                   {"act", word(words<Activation>())},
                                   {"last", matrix}});
   const Keys own{{"section", text}, {"prefix", names}, {"projector", projector}, {"before", text}, {"after", text}};
-  return section(own + expressions({"token", "state", "skip", "mutual", "placeholder", "begin", "end"}));
+  return section(own + expressions({"token", "state", "skip", "bidirectional", "placeholder", "begin", "end"}));
 }
 
 inline Rule compose() {
