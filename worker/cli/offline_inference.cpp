@@ -108,7 +108,7 @@ engine::Limits engine_limits(const policy::Model& model, const Plan& plan, int64
   limits.recurrent = policy::is_recurrent(stack);
   if (const auto& images = stack.input.images) {
     limits.image_width = stack.hidden;
-    limits.mutual_images = images->mutual;
+    limits.bidirectional_images = images->bidirectional;
     limits.image_tokens = model.stack(images->stack)->positions;
   }
   limits.short_rope_tokens = policy::short_rope_tokens(stack);

@@ -140,8 +140,8 @@ class Reader {
     };
     stack_input.batch.tokens = unpadded(ids);
     place_images(stack, inputs, stack_input);
-    if (stack.input.images && stack.input.images->mutual)
-      find_mutual_tokens(tensors_.ints("token_type_ids", ids), stack_input);
+    if (stack.input.images && stack.input.images->bidirectional)
+      find_bidirectional_tokens(tensors_.ints("token_type_ids", ids), stack_input);
     if (targets.positions.defined()) stack_input.batch.tokens = beside_targets(ids, targets.mask() - 2, stack_input);
     stack_input.batch.memory = read_memory(stack, ids.size(0), tensors_);
     if (reads_columns(stack)) stack_input.batch.columns = sequence_columns(model_, stack, ids, stack_input, tensors_);

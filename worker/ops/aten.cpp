@@ -42,7 +42,7 @@ at::Tensor hidden_mask(const SequenceSpan& sequence, const AttentionOptions& opt
   at::Tensor hidden = at::zeros({sequence.tokens, sequence.keys}, whole.dtype(at::kBool));
   if (options.causal) {
     at::Tensor last = query;
-    for (const KeyRange& range : sequence.mutual)
+    for (const KeyRange& range : sequence.bidirectional)
       last = at::where((query >= range.begin).logical_and(query < range.end), range.end - 1, last);
     hidden = hidden.logical_or(key > last);
   }
@@ -100,7 +100,7 @@ at::Tensor windowed_queries(const at::Tensor& q, const at::Tensor& k, const at::
                   from = std::max<int64_t>(0, position - options.window + 1);
     int64_t after = position + queries + (options.causal ? 0 : options.window - 1);
     SequenceSpan block = sequence;
-    for (KeyRange& range : block.mutual) {
+    for (KeyRange& range : block.bidirectional) {
       if (range.begin < position + queries && position < range.end) after = std::max(after, range.end);
       range = {range.begin - from, range.end - from};
     }

@@ -23,15 +23,16 @@ struct KeyRange {
 /// `context` of the sequence.
 struct SequenceSpan {
   int64_t first = 0, tokens = 0, context = 0;
-  int64_t keys = 0;                   ///< number of keys: context + tokens, or the source length of a cross-attention
-  int64_t key_row = 0;                ///< without a cache: the row of its first key
-  std::span<const int32_t> blocks;    ///< with a cache: block i holds keys 16 i .. 16 i + 15
-  std::vector<KeyRange> mutual = {};  ///< tokens that see all keys of their range, those behind them too, where
-                                      ///< attention is causal; ascending, and each ends with the keys or before
+  int64_t keys = 0;                 ///< number of keys: context + tokens, or the source length of a cross-attention
+  int64_t key_row = 0;              ///< without a cache: the row of its first key
+  std::span<const int32_t> blocks;  ///< with a cache: block i holds keys 16 i .. 16 i + 15
+  /// Where attention is causal: ranges within which it is bidirectional, so that their tokens see the keys behind them
+  /// too. Ascending; each ends with the keys or before.
+  std::vector<KeyRange> bidirectional = {};
 
   /// Returns the end of the keys that a query at `position` sees where attention is causal.
   int64_t causal_end(int64_t position) const {
-    for (const KeyRange& range : mutual)
+    for (const KeyRange& range : bidirectional)
       if (range.begin <= position && position < range.end) return range.end;
     return position + 1;
   }

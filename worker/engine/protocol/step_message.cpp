@@ -48,14 +48,14 @@ void check_images(const StepEntry& entry) {
 
 /// Throws std::invalid_argument unless the ranges of tokens that see each other stand one behind another before the
 /// end of the entry.
-void check_mutual(const StepEntry& entry) {
+void check_bidirectional(const StepEntry& entry) {
   int64_t end = 0;
-  for (size_t i = 0; i + 1 < entry.mutual.size(); i += 2) {
-    if (entry.mutual[i] < end || entry.mutual[i + 1] <= entry.mutual[i])
+  for (size_t i = 0; i + 1 < entry.bidirectional.size(); i += 2) {
+    if (entry.bidirectional[i] < end || entry.bidirectional[i + 1] <= entry.bidirectional[i])
       throw std::invalid_argument("step message: ranges of tokens that overlap");
-    end = entry.mutual[i + 1];
+    end = entry.bidirectional[i + 1];
   }
-  if (entry.mutual.size() % 2 != 0 || end > entry.context + static_cast<int64_t>(entry.tokens.size()))
+  if (entry.bidirectional.size() % 2 != 0 || end > entry.context + static_cast<int64_t>(entry.tokens.size()))
     throw std::invalid_argument("step message: ranges of tokens that are not there");
 }
 
@@ -71,7 +71,7 @@ void visit_entry(Visit& visit, Entry& e) {
     for (auto& one : e.draft_sampling) visit_device_sampling(visit, one);
   }
   visit(e.source_inputs), visit(e.scored), visit(e.scored_best), visit(e.adapter);
-  visit(e.image_places), visit(e.image_rows), visit(e.mutual);
+  visit(e.image_places), visit(e.image_rows), visit(e.bidirectional);
 }
 
 template <typename Visit, typename Message>
@@ -111,7 +111,7 @@ StepMessage decode(std::span<const uint8_t> bytes) {
     if (entry.scored.size() > entry.tokens.size())
       throw std::invalid_argument("step message: more scored tokens than rows");
     check_images(entry);
-    check_mutual(entry);
+    check_bidirectional(entry);
     if (checked_drafts(entry) > 0 && entry.output_kind == OutputKind::None)
       throw std::invalid_argument("step message: drafts without an output");
   }

@@ -54,8 +54,8 @@ struct StepEntry {
   int32_t adapter = 0;        ///< slot of the adapter of its rows; 0: the base model
   std::vector<int32_t> image_places = {};  ///< ascending: which of `tokens` are of images
   std::vector<float> image_rows = {};      ///< [image_places, hidden]: the rows in their place
-  /// First positions and ends, in turn, of tokens that see each other whichever comes first: those of an image.
-  std::vector<int32_t> mutual = {};
+  /// First positions and ends, in turn, of tokens that attend to each other in both directions: those of an image.
+  std::vector<int32_t> bidirectional = {};
   bool operator==(const StepEntry&) const = default;
 
   /// Returns true if the encoder runs for this entry.

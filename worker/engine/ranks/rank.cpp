@@ -117,8 +117,8 @@ models::StepRows Rank::build_rows(const StepMessage& message) {
                                      .keys = entry.context + count - (entry.tokens.back() < 0 ? 1 : 0),
                                      .key_row = caches ? 0 : first,
                                      .blocks = {}});
-    for (size_t i = 0; i + 1 < entry.mutual.size(); i += 2)
-      batch.sequences.spans.back().mutual.push_back({entry.mutual[i], entry.mutual[i + 1]});
+    for (size_t i = 0; i + 1 < entry.bidirectional.size(); i += 2)
+      batch.sequences.spans.back().bidirectional.push_back({entry.bidirectional[i], entry.bidirectional[i + 1]});
     if (caches)
       batch.state_slots.push_back(entry.slot);
     else

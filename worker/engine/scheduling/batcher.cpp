@@ -378,7 +378,7 @@ void Batcher::plan_prompts(Plan& plan) {
       const int64_t source = unread ? unread->states : 0;
       if (source > 0 && source >= plan.token_budget && planned_prompt_tokens_ > 0) return;
       int64_t count = std::min(std::max<int64_t>(1, plan.token_budget - source), remaining);
-      if (limits_.mutual_images) count = without_parts_of_images(group->request, sequence.computed, count);
+      if (limits_.bidirectional_images) count = without_parts_of_images(group->request, sequence.computed, count);
       if (count > 0)
         add(plan, *group, sequence, count);
       else if (unread && group->is_weighted())
@@ -405,13 +405,13 @@ namespace {
 
 /// Adds the rows of images among `count` tokens from `first` on, and which tokens see each other if those of an image
 /// do.
-void add_image_rows(const Request& request, int64_t first, int64_t count, bool mutual, StepEntry& entry) {
+void add_image_rows(const Request& request, int64_t first, int64_t count, bool bidirectional, StepEntry& entry) {
   for (const PromptImage& image : request.images) {
     const int64_t begin = std::max(first, image.first), end = std::min(first + count, image.first + image.tokens);
     if (begin >= end) continue;
-    if (mutual)
-      entry.mutual.insert(entry.mutual.end(),
-                          {static_cast<int32_t>(image.first), static_cast<int32_t>(image.first + image.tokens)});
+    if (bidirectional)
+      entry.bidirectional.insert(entry.bidirectional.end(),
+                                 {static_cast<int32_t>(image.first), static_cast<int32_t>(image.first + image.tokens)});
     const auto width = static_cast<std::ptrdiff_t>(image.rows->size()) / image.tokens;
     for (int64_t place = begin; place < end; ++place) entry.image_places.push_back(static_cast<int32_t>(place - first));
     entry.image_rows.insert(entry.image_rows.end(), image.rows->begin() + (begin - image.first) * width,
@@ -430,7 +430,7 @@ StepEntry Batcher::make_entry(SequenceGroup& group, Sequence& sequence, int64_t 
   entry.long_rope = group.long_rope && sequence.computed < limits_.short_rope_tokens;
   const auto from = sequence.tokens.begin() + static_cast<std::ptrdiff_t>(sequence.computed);
   entry.tokens.assign(from, from + static_cast<std::ptrdiff_t>(tokens));
-  add_image_rows(group.request, sequence.computed, tokens, limits_.mutual_images, entry);
+  add_image_rows(group.request, sequence.computed, tokens, limits_.bidirectional_images, entry);
   if (sequence.reset_table) {
     entry.reset_table = true;
     if (source) entry.source_blocks = source->blocks, entry.source_tokens = source->states;

@@ -44,8 +44,8 @@ struct Limits {
   /// Images among the tokens of a prompt: the numbers of a row, and what an image costs in a forward pass; 0: there are
   /// none.
   int64_t image_width = 0, image_tokens = 0;
-  bool mutual_images = false;  ///< tokens of an image see those behind them too, so that no chunk ends inside of one
-  bool source_inputs = false;  ///< the encoder reads images or audio: Request::source
+  bool bidirectional_images = false;  ///< within an image attention is bidirectional, so that no chunk ends inside one
+  bool source_inputs = false;         ///< the encoder reads images or audio: Request::source
   /// There is no KV cache: each step runs the model on the whole of its sequences, and `appended` behind each: a token,
   /// or -1 for a target. Nothing is preempted then.
   bool recomputes = false;

@@ -19,17 +19,17 @@ void place_images(const policy::Stack& stack, const Inputs& inputs, StackInput& 
   stack_input.batch.images.places = std::move(places);
 }
 
-void find_mutual_tokens(const at::Tensor& types, StackInput& stack_input) {
+void find_bidirectional_tokens(const at::Tensor& types, StackInput& stack_input) {
   if (!types.defined()) return;
   const at::Tensor own = at::index_select(types.flatten(), 0, stack_input.places);
   const auto* type = own.const_data_ptr<int64_t>();
   for (ops::SequenceSpan& span : stack_input.batch.sequences.spans) {
     for (int64_t i = 0; i < span.tokens; ++i) {
       if (type[span.first + i] != 1) continue;
-      if (!span.mutual.empty() && span.mutual.back().end == i)
-        ++span.mutual.back().end;
+      if (!span.bidirectional.empty() && span.bidirectional.back().end == i)
+        ++span.bidirectional.back().end;
       else
-        span.mutual.push_back({i, i + 1});
+        span.bidirectional.push_back({i, i + 1});
     }
   }
 }

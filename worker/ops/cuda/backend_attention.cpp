@@ -72,10 +72,10 @@ Scores scores_of(const AttentionOptions& options, at::Device device, std::vector
   return scores;
 }
 
-/// Returns whether tokens see others behind them, which no kernel here has.
-bool has_mutual(const StepSequences& sequences) {
+/// Returns whether attention is bidirectional within some tokens, which no kernel here has.
+bool has_bidirectional_ranges(const StepSequences& sequences) {
   return std::any_of(sequences.spans.begin(), sequences.spans.end(),
-                     [](const SequenceSpan& sequence) { return !sequence.mutual.empty(); });
+                     [](const SequenceSpan& sequence) { return !sequence.bidirectional.empty(); });
 }
 
 /// Attends with the queries of a batch, q [tokens, heads, d], to k, v [keys, kv_heads, d] of the same 16-bit type.
@@ -132,7 +132,7 @@ at::Tensor CudaBackend::ragged_attention(const at::Tensor& given_q, const at::Te
                                          const AttentionOptions& options,
                                          std::vector<at::Tensor>* probabilities) const {
   const int64_t heads = given_q.size(1), d = given_q.size(2);
-  if (probabilities || d > max_head_dim || options.relative_content.defined() || has_mutual(sequences))
+  if (probabilities || d > max_head_dim || options.relative_content.defined() || has_bidirectional_ranges(sequences))
     return Backend::ragged_attention(given_q, given_k, given_v, sequences, options, probabilities);
   at::Tensor out = at::empty(given_q.sizes(), given_q.options());
   if (sequences.spans.empty()) return out;
@@ -178,7 +178,7 @@ at::Tensor CudaBackend::ragged_attention(const at::Tensor& given_q, const at::Te
 at::Tensor CudaBackend::paged_attention(const at::Tensor& given_q, const at::Tensor& k_cache, const at::Tensor& v_cache,
                                         const StepSequences& sequences, const AttentionOptions& options) const {
   const int64_t heads = given_q.size(1), d = given_q.size(2), kv_heads = k_cache.size(1);
-  if (d > max_head_dim || options.relative_content.defined() || has_mutual(sequences))
+  if (d > max_head_dim || options.relative_content.defined() || has_bidirectional_ranges(sequences))
     return Backend::paged_attention(given_q, k_cache, v_cache, sequences, options);
   const at::Tensor q = given_q.contiguous();
   at::Tensor out = at::empty_like(q);

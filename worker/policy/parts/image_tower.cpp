@@ -174,8 +174,8 @@ ImageTokens read_tokens(const Node& images, const Variables& variables, int64_t 
                      .after = images.get("after") ? images.get("after")->text : "",
                      .begin = id("begin", -1),
                      .end = id("end", -1)};
-  const Node* mutual = images.get("bidirectional");
-  tokens.mutual = mutual && evaluate_bool(*mutual, variables);
+  const Node* bidirectional = images.get("bidirectional");
+  tokens.bidirectional = bidirectional && evaluate_bool(*bidirectional, variables);
   return tokens;
 }
 

@@ -94,23 +94,23 @@ TEST(PromptImages, ImagesThatDoNotFitThePromptAreRefused) {
 }
 
 TEST(PromptImages, NoChunkEndsInsideOfAnImageWhoseTokensSeeEachOther) {
-  Limits mutual = limits;
-  mutual.mutual_images = true;
-  Batcher batcher(mutual);
+  Limits bidirectional = limits;
+  bidirectional.bidirectional_images = true;
+  Batcher batcher(bidirectional);
   const std::vector<StepEntry> entries = run(batcher, request_of({image_at(8, -2, 0), image_at(12, -3, 9)}, 22));
   std::vector<size_t> tokens;
   for (const StepEntry& entry : entries) tokens.push_back(entry.tokens.size());
   EXPECT_THAT(tokens, ElementsAre(8, 10, 4));
-  EXPECT_THAT(entries[0].mutual, IsEmpty());
-  EXPECT_THAT(entries[1].mutual, ElementsAre(8, 12, 12, 16));
-  EXPECT_THAT(entries[2].mutual, IsEmpty());
+  EXPECT_THAT(entries[0].bidirectional, IsEmpty());
+  EXPECT_THAT(entries[1].bidirectional, ElementsAre(8, 12, 12, 16));
+  EXPECT_THAT(entries[2].bidirectional, IsEmpty());
 }
 
 TEST(PromptImages, AnImageOfMoreTokensThanAStepRunsWhole) {
-  Limits mutual = limits;
-  mutual.mutual_images = true;
-  mutual.step_tokens = 3;
-  Batcher batcher(mutual);
+  Limits bidirectional = limits;
+  bidirectional.bidirectional_images = true;
+  bidirectional.step_tokens = 3;
+  Batcher batcher(bidirectional);
   const std::vector<StepEntry> entries = run(batcher, request_of({image_at(1, -2, 0)}, 7));
   std::vector<size_t> tokens;
   for (const StepEntry& entry : entries) tokens.push_back(entry.tokens.size());
@@ -118,23 +118,23 @@ TEST(PromptImages, AnImageOfMoreTokensThanAStepRunsWhole) {
 }
 
 TEST(PromptImages, ThePartOfAnImageBehindACachedPrefixSeesAllOfIt) {
-  Limits mutual = limits;
-  mutual.mutual_images = true;
-  Batcher batcher(mutual);
+  Limits bidirectional = limits;
+  bidirectional.bidirectional_images = true;
+  Batcher batcher(bidirectional);
   run(batcher, request_of({image_at(14, -2, 0)}));
   const std::vector<StepEntry> entries = run(batcher, request_of({image_at(14, -2, 0)}, 24));
   EXPECT_EQ(entries[0].context, 16);
-  EXPECT_THAT(entries[0].mutual, ElementsAre(14, 18));
+  EXPECT_THAT(entries[0].bidirectional, ElementsAre(14, 18));
   EXPECT_THAT(entries[0].image_places, ElementsAre(0, 1));
 }
 
 TEST(PromptImages, MessagesWithRangesThatAreNotThereAreRefused) {
   StepMessage message;
-  message.entries.push_back({.context = 4, .tokens = {1, 2, 3}, .mutual = {2, 5, 5, 7}});
+  message.entries.push_back({.context = 4, .tokens = {1, 2, 3}, .bidirectional = {2, 5, 5, 7}});
   EXPECT_EQ(decode(encode(message)), message);
   for (const std::vector<int32_t>& ranges :
        std::vector<std::vector<int32_t>>{{2}, {2, 8}, {3, 3}, {5, 4}, {-1, 2}, {2, 5, 4, 6}}) {
-    message.entries[0].mutual = ranges;
+    message.entries[0].bidirectional = ranges;
     EXPECT_THROW(decode(encode(message)), std::invalid_argument);
   }
 }

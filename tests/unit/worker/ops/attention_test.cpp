@@ -56,10 +56,11 @@ TEST(Attention, WithoutCausalityEveryQuerySeesEveryKey) {
   run({4, 4, 8, {{0, 9}, {0, 33}}, {.scale = 0.3, .causal = false}});
 }
 TEST(Attention, TokensOfARangeSeeEachOtherWhicheverComesFirst) {
-  const std::vector<reference::SequenceShape> shapes{{.context = 0, .tokens = 40, .mutual = {{3, 9}, {9, 30}}},
-                                                     {.context = 20, .tokens = 12, .mutual = {{4, 8}, {18, 25}}},
-                                                     {.context = 63, .tokens = 1},
-                                                     {.context = 0, .tokens = 300, .mutual = {{100, 180}, {290, 300}}}};
+  const std::vector<reference::SequenceShape> shapes{
+      {.context = 0, .tokens = 40, .bidirectional = {{3, 9}, {9, 30}}},
+      {.context = 20, .tokens = 12, .bidirectional = {{4, 8}, {18, 25}}},
+      {.context = 63, .tokens = 1},
+      {.context = 0, .tokens = 300, .bidirectional = {{100, 180}, {290, 300}}}};
   const Backend aten;
   for (const int64_t window : {0, 7, 64}) {
     const AttentionOptions options{.scale = 0.3, .window = window};

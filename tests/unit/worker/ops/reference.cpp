@@ -27,7 +27,7 @@ int64_t relative_bucket(int64_t distance, int64_t buckets, int64_t max_distance,
 }
 
 at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, int64_t context,
-                     const AttentionOptions& options, std::span<const KeyRange> mutual) {
+                     const AttentionOptions& options, std::span<const KeyRange> bidirectional) {
   const int64_t queries = q.size(0), heads = q.size(1), d = q.size(2), keys = k.size(0), kv_heads = k.size(1);
   const at::Tensor grouped = q.to(at::kDouble).reshape({queries, kv_heads, heads / kv_heads, d});
   at::Tensor scores =
@@ -51,7 +51,7 @@ at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor&
   if (options.softcap > 0) scores = options.softcap * at::tanh(scores / options.softcap);
   at::Tensor hidden = at::zeros({queries, keys}, at::kBool);
   at::Tensor later = key > query;
-  for (const KeyRange& range : mutual)
+  for (const KeyRange& range : bidirectional)
     later = later.logical_and((query < range.begin)
                                   .logical_or(query >= range.end)
                                   .logical_or(key < range.begin)
@@ -109,7 +109,7 @@ AttentionInputs attention_inputs(int64_t heads, int64_t kv_heads, int64_t d, std
                                       .keys = keys,
                                       .key_row = key_row,
                                       .blocks = {},
-                                      .mutual = shape.mutual});
+                                      .bidirectional = shape.bidirectional});
     row += shape.tokens;
     key_row += keys;
   }
@@ -124,9 +124,9 @@ AttentionInputs attention_inputs(int64_t heads, int64_t kv_heads, int64_t d, std
 at::Tensor attention(const AttentionInputs& inputs, const AttentionOptions& options) {
   std::vector<at::Tensor> results;
   for (const SequenceSpan& span : inputs.sequences.spans) {
-    results.push_back(attention(inputs.q.narrow(0, span.first, span.tokens),
-                                inputs.k.narrow(0, span.key_row, span.keys),
-                                inputs.v.narrow(0, span.key_row, span.keys), span.context, options, span.mutual));
+    results.push_back(
+        attention(inputs.q.narrow(0, span.first, span.tokens), inputs.k.narrow(0, span.key_row, span.keys),
+                  inputs.v.narrow(0, span.key_row, span.keys), span.context, options, span.bidirectional));
   }
   return at::cat(results);
 }

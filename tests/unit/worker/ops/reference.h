@@ -14,9 +14,9 @@ int64_t relative_bucket(int64_t distance, int64_t buckets, int64_t max_distance,
 
 /// Returns softmax(scale q k^T + bias + mask) v of one sequence in fp64 [queries, heads, d], with the share of a sink;
 /// q [queries, heads, d], k, v [keys, kv_heads, d]. The first query is token number `context`. AlibiBias::bf16 is not
-/// supported. `mutual` as SequenceSpan's.
+/// supported. `bidirectional` as SequenceSpan's.
 at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, int64_t context,
-                     const AttentionOptions& options, std::span<const KeyRange> mutual = {});
+                     const AttentionOptions& options, std::span<const KeyRange> bidirectional = {});
 
 /// Returns x [tokens, heads, head_dim] in fp64 after pair i of each head was multiplied, as a complex number, by
 /// factor e^(i angle). angle = position x frequency, rounded to fp32.
@@ -27,7 +27,7 @@ at::Tensor rotate(const at::Tensor& x, const at::Tensor& positions, const at::Te
 struct SequenceShape {
   int64_t context = 0, tokens = 1;
   int64_t keys = 0;  ///< 0: context + tokens; else the source length of a cross-attention
-  std::vector<KeyRange> mutual = {};
+  std::vector<KeyRange> bidirectional = {};
 };
 
 /// Random queries, keys and values of a step's sequences, and a block table for each sequence over shuffled blocks.

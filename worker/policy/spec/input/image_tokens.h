@@ -41,10 +41,10 @@ struct ImageSpelling {
 
 /// The tokens of a stack in whose place the rows of images stand.
 struct ImageTokens {
-  std::string stack;    ///< that makes the rows; it has an ImageProjector
-  int64_t token = 0;    ///< the id that each of these tokens has
-  int64_t rows = 0;     ///< of one image
-  bool mutual = false;  ///< they see each other, whichever comes first (Gemma 3)
+  std::string stack;           ///< that makes the rows; it has an ImageProjector
+  int64_t token = 0;           ///< the id that each of these tokens has
+  int64_t rows = 0;            ///< of one image
+  bool bidirectional = false;  ///< they attend to each other in both directions (Gemma 3)
   ImageSpelling spelling;
 };
 
