@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Image preprocessing equals that of Pillow (12: Pillow 13 resamples rows first where that is cheaper) and
-transformers: every mode of PNG, JPEG and WebP, every filter, all image processors.
+transformers: every mode of PNG, JPEG and WebP, every filter, all image processors, patches among them.
 """
 
 import io
@@ -46,7 +46,13 @@ class Dump:
         self.process.stdin.flush()
         answer = json.loads(self.process.stdout.readline())
         assert "error" not in answer, answer
+        self.grid = answer.get("grid")
         return numpy.fromfile(out, dtype).reshape(answer["shape"])
+
+    def grids(self, folder, sizes):
+        self.process.stdin.write(json.dumps({"folder": str(folder), "sizes": sizes}) + "\n")
+        self.process.stdin.flush()
+        return json.loads(self.process.stdout.readline())["grids"]
 
 
 @pytest.fixture(scope="module")
@@ -296,3 +302,132 @@ def test_what_save_pretrained_writes_is_read(dump, tmp_path, class_name):
         dump.ask(encoded(image), numpy.float32, folder=tmp_path),
         oracle(images=image, return_tensors="np")["pixel_values"],
     )
+
+
+def patch_processors():
+    yield "qwen2-vl", {}
+    yield "as published for qwen2-vl", dict(min_pixels=3136, max_pixels=12845056, patch_size=14, merge_size=2)
+    yield (
+        "as published for qwen3-vl",
+        dict(
+            size={"shortest_edge": 65536, "longest_edge": 16777216},
+            patch_size=16,
+            temporal_patch_size=2,
+            merge_size=2,
+            image_mean=[0.5, 0.5, 0.5],
+            image_std=[0.5, 0.5, 0.5],
+        ),
+    )
+    yield "min_pixels before size", dict(size={"shortest_edge": 9, "longest_edge": 90000}, min_pixels=30000)
+    yield (
+        "both before the older size",
+        dict(size={"min_pixels": 9, "max_pixels": 90}, min_pixels=30000, max_pixels=50000),
+    )
+    yield "max_pixels beside half a size", dict(size={"shortest_edge": 30000}, max_pixels=50000)
+    yield "the least above the most", dict(min_pixels=50000, max_pixels=20000)
+    yield "other sides", dict(patch_size=6, merge_size=3, temporal_patch_size=1, max_pixels=9000, resample=1)
+    yield "three frames, no squares", dict(patch_size=5, merge_size=1, temporal_patch_size=3, min_pixels=1)
+    yield "without normalisation", dict(do_normalize=False, rescale_factor=1 / 127.5)
+    yield "without rescale", dict(do_rescale=False)
+    yield "bytes", dict(do_rescale=False, do_normalize=False, do_convert_rgb=None)
+    yield (
+        "a crop and padding, which are ignored",
+        dict(do_center_crop=True, crop_size={"height": 9, "width": 9}, do_pad=True),
+    )
+
+
+PATCHED = [pytest.param(options, id=name) for name, options in patch_processors()]
+
+
+def patch_oracle(folder, **options):
+    from transformers import AutoImageProcessor
+
+    config = {"image_processor_type": "Qwen2VLImageProcessorFast", **options}
+    (folder / "preprocessor_config.json").write_text(json.dumps(config))
+    return AutoImageProcessor.from_pretrained(folder, backend="pil")
+
+
+def compare_patches(dump, folder, oracle, source):
+    image = Image.fromarray(picture(*source, smooth=True))
+    theirs = oracle(images=image, return_tensors="np")
+    ours = dump.ask(encoded(image), numpy.float32, folder=folder)
+    assert theirs["image_grid_thw"].tolist() == [[1, *dump.grid]], source
+    numpy.testing.assert_array_equal(ours, theirs["pixel_values"])
+
+
+@pytest.mark.parametrize("options", PATCHED)
+def test_patches_are_those_of_transformers(dump, tmp_path, options):
+    oracle = patch_oracle(tmp_path, **options)
+    for source in ((1, 1), (5, 3), (97, 61), (40, 90), (300, 2), (3, 500), (84, 56), (640, 427)):
+        compare_patches(dump, tmp_path, oracle, source)
+
+
+@pytest.mark.parametrize("source", [(2500, 1801), (5000, 40), (31, 4000)])
+def test_patches_of_large_images_are_those_of_transformers(dump, tmp_path, source):
+    compare_patches(dump, tmp_path, patch_oracle(tmp_path), source)
+
+
+def test_patches_without_resize_are_those_of_transformers(dump, tmp_path):
+    compare_patches(dump, tmp_path, patch_oracle(tmp_path, do_resize=False), (84, 56))
+
+
+def test_a_patch_processor_that_save_pretrained_writes_is_read(dump, tmp_path):
+    import transformers
+
+    oracle = transformers.Qwen2VLImageProcessorPil(min_pixels=20000, max_pixels=30000, patch_size=8)
+    oracle.save_pretrained(tmp_path)
+    for source in ((97, 61), (400, 300)):
+        compare_patches(dump, tmp_path, oracle, source)
+
+
+@pytest.mark.parametrize("options", PATCHED)
+def test_grids_of_patches_are_those_of_transformers(dump, tmp_path, options):
+    """Whatever the size: small ones, where halves are rounded, photographs, and strips up to those that are refused."""
+    from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import smart_resize
+
+    oracle = patch_oracle(tmp_path, **options)
+    side = oracle.patch_size
+
+    def grid(width, height):
+        try:
+            size = smart_resize(
+                height, width, side * oracle.merge_size, oracle.size["shortest_edge"], oracle.size["longest_edge"]
+            )
+        except ValueError:
+            return None
+        return [n // side for n in size]
+
+    random = numpy.random.default_rng(SEED)
+    sizes = [[int(w), int(h)] for w in range(1, 90) for h in range(1, 90)]
+    sizes += random.integers(1, 8000, (4000, 2)).tolist()
+    sizes += [s for n in range(1, 40) for w in range(199 * n, 202 * n) for s in ([w, n], [n, w])]
+    theirs = [grid(*size) for size in sizes]
+    assert None in theirs
+    assert dump.grids(tmp_path, sizes) == theirs
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        dict(size={"min_pixels": 9, "max_pixels": 90000}),
+        dict(size={"min_pixels": 9, "max_pixels": 90000}, min_pixels=9),
+        dict(size={"shortest_edge": 90000}),
+        dict(size={"height": 30, "width": 20}),
+        dict(size={"height": 30, "width": 20}, min_pixels=9, max_pixels=90000),
+        dict(size=90000),
+        dict(size=90000, min_pixels=9, max_pixels=90000),
+        dict(min_pixels=0),
+    ],
+    ids=str,
+)
+def test_sizes_that_transformers_refuses_are_refused(tmp_path, options):
+    image = Image.fromarray(picture(9, 9))
+    with pytest.raises((TypeError, ValueError)):
+        patch_oracle(tmp_path, **options)(images=image)
+    other = Dump(tmp_path)
+    try:
+        with pytest.raises(AssertionError, match="size is|min_pixels is"):
+            other.ask(encoded(image), folder=tmp_path)
+    finally:
+        other.process.stdin.close()
+        other.process.wait(30)

@@ -28,9 +28,20 @@ struct Limits {
 /// beyond the limits.
 Image open(std::string_view file, const Limits& limits = {});
 
+/// The sides of an image in pixels.
+struct Sides {
+  int64_t width = 0, height = 0;
+};
+
+/// Returns the sides of the image that open() makes of a file, of which it reads the header alone. Throws as open().
+Sides sides_of(std::string_view file, const Limits& limits = {});
+
 Image decode_png(std::string_view file, const Limits& limits);
 Image decode_jpeg(std::string_view file, const Limits& limits);
 Image decode_webp(std::string_view file, const Limits& limits);
+Sides png_sides(std::string_view file, const Limits& limits);
+Sides jpeg_sides(std::string_view file, const Limits& limits);
+Sides webp_sides(std::string_view file, const Limits& limits);
 
 /// Returns EXIF's orientation tag (1 to 8) of a PNG's eXIf, a JPEG's APP1 or a WebP's EXIF; 1 where there is none or it
 /// cannot be read.

@@ -97,6 +97,13 @@ std::vector<uint8_t> from_inks(const std::vector<uint8_t>& cmyk) {
 
 }  // namespace
 
+Sides jpeg_sides(std::string_view file, const Limits& limits) {
+  Reader reader(file, limits.scans);
+  if (!reader.head()) throw refused(std::string("JPEG: ") + reader.message);
+  check_size(reader.info.image_width, reader.info.image_height, limits, "the JPEG");
+  return {reader.info.image_width, reader.info.image_height};
+}
+
 Image decode_jpeg(std::string_view file, const Limits& limits) {
   Reader reader(file, limits.scans);
   const auto fail = [&] { return refused(std::string("JPEG: ") + reader.message); };

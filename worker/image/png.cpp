@@ -79,6 +79,13 @@ struct Reader {
 
 }  // namespace
 
+Sides png_sides(std::string_view file, const Limits& limits) {
+  Reader reader(file);
+  if (!reader.head()) throw refused(std::string("PNG: ") + reader.message);
+  check_size(reader.width, reader.height, limits, "the PNG");
+  return {reader.width, reader.height};
+}
+
 Image decode_png(std::string_view file, const Limits& limits) {
   Reader reader(file);
   if (!reader.head()) throw refused(std::string("PNG: ") + reader.message);

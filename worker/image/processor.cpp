@@ -7,6 +7,7 @@
 #include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <stdexcept>
 #include <tuple>
 #include <utility>
 
@@ -18,6 +19,8 @@ namespace {
 using nlohmann::json;
 
 constexpr int64_t max_side = 16384;
+constexpr int64_t max_patch_side = 256;           // also of squares of patches, and of frames
+constexpr int64_t max_bound = 1'000'000'000'000;  // of min_pixels and max_pixels, so that doubles hold all products
 
 Error unreadable(const std::string& file, const std::string& what) {
   return Error(Reason::ModelUnreadable, file + ": " + what);
@@ -66,6 +69,14 @@ Processor siglip() {
   return p;
 }
 
+Processor qwen2_vl() {
+  Processor p = clip();
+  p.do_center_crop = false;
+  p.shortest_edge = 0;
+  p.patches.emplace();
+  return p;
+}
+
 /// Returns the defaults of the class for keys that the file lacks.
 Processor defaults_of(const std::string& file, const json& config) {
   std::string name;
@@ -81,9 +92,10 @@ Processor defaults_of(const std::string& file, const json& config) {
   if (name == "Perceiver") return perceiver();
   if (name == "ViT" || name == "Gemma3") return {};
   if (name == "Siglip") return siglip();
+  if (name == "Qwen2VL") return qwen2_vl();
   throw unreadable(file, "the image processor " +
                              (name.empty() ? "is not named (image_processor_type)" : "\"" + name + "\" is not served") +
-                             "; served are those of CLIP, ViT, DeiT, DETR, Perceiver, SigLIP and Gemma 3");
+                             "; served are those of CLIP, ViT, DeiT, DETR, Perceiver, SigLIP, Gemma 3 and Qwen2-VL");
 }
 
 /// Reads the fields of one file; errors name them.
@@ -102,11 +114,14 @@ struct Reader {
       throw unreadable(file, std::string(key) + " is " + value->dump() + " instead of true or false");
     into = *value;
   }
-  int64_t side(const json& value, const std::string& key) const {
-    if (!value.is_number_integer() || value < 1 || value > max_side)
-      throw unreadable(
-          file, key + " is " + value.dump() + " instead of a number of pixels from 1 to " + std::to_string(max_side));
+  int64_t number(const json& value, const std::string& key, const char* expected, int64_t most) const {
+    if (!value.is_number_integer() || value < 1 || value > most)
+      throw unreadable(file,
+                       key + " is " + value.dump() + " instead of " + expected + " from 1 to " + std::to_string(most));
     return value;
+  }
+  int64_t side(const json& value, const std::string& key) const {
+    return number(value, key, "a number of pixels", max_side);
   }
   void three(const char* key, std::array<double, 3>& into) const {
     const auto* value = find(key);
@@ -161,24 +176,65 @@ struct Reader {
       throw unreadable(file, "crop_size is " + value->dump() + "; served is {\"height\", \"width\"}");
     }
   }
+  /// Reads the least and the most pixels as transformers does: min_pixels and max_pixels go before the edges of size,
+  /// and the defaults stand in for size as a whole, not for one edge that it lacks.
+  void bounds(PatchLayout& layout) const {
+    struct Bound {
+      const char *key, *edge;
+      int64_t& value;
+    };
+    const Bound all[] = {{"min_pixels", "shortest_edge", layout.min_pixels},
+                         {"max_pixels", "longest_edge", layout.max_pixels}};
+    const auto* given = find("size");
+    json edges = given ? *given : json{{"shortest_edge", layout.min_pixels}, {"longest_edge", layout.max_pixels}};
+    bool complete = edges.is_object();
+    for (const Bound& bound : all) {
+      if (!complete) break;
+      if (const auto* value = find(bound.key)) {
+        edges[bound.edge] = *value;
+        edges.erase(bound.key);  // older files repeat it there
+      }
+      complete = edges.contains(bound.edge);
+    }
+    if (!complete || edges.size() != 2)
+      throw unreadable(file, "size is " + given->dump() +
+                                 "; served are {\"shortest_edge\", \"longest_edge\"}, the least and the most pixels "
+                                 "of an image, and min_pixels and max_pixels beside it");
+    for (const Bound& bound : all)
+      bound.value = number(edges[bound.edge], find(bound.key) ? bound.key : std::string("size.") + bound.edge,
+                           "a number of pixels", max_bound);
+  }
+  void patches(PatchLayout& layout) const {
+    bounds(layout);
+    for (const auto& [key, into] : {std::pair{"patch_size", &layout.patch}, std::pair{"merge_size", &layout.merge},
+                                    std::pair{"temporal_patch_size", &layout.frames}})
+      if (const auto* value = find(key)) *into = number(*value, key, "a whole number", max_patch_side);
+  }
+  /// Reads what resizes, crops and pads to one size.
+  void frame(Processor& p) const {
+    bool pad = false;
+    flag("do_pad", pad);
+    if (pad && p.longest_edge == 0) throw unreadable(file, "do_pad is true, which is not served");
+    bool crops = false;
+    flag("do_pan_and_scan", crops);
+    if (crops) throw unreadable(file, "do_pan_and_scan is true, which is not served");
+    if (find("pad_size")) throw unreadable(file, "pad_size is given, which is not served");
+    flag("do_center_crop", p.do_center_crop);
+    size(p, p.shortest_edge > 0);
+    crop(p);
+  }
 };
 
 Processor processor_of(const std::string& file, const json& config) {
   Processor p = defaults_of(file, config);
   const Reader read{file, config};
-  bool pad = false;
-  read.flag("do_pad", pad);
-  if (pad && p.longest_edge == 0) throw unreadable(file, "do_pad is true, which is not served");
-  bool crops = false;
-  read.flag("do_pan_and_scan", crops);
-  if (crops) throw unreadable(file, "do_pan_and_scan is true, which is not served");
-  if (read.find("pad_size")) throw unreadable(file, "pad_size is given, which is not served");
+  if (p.patches)
+    read.patches(*p.patches);  // transformers' class ignores crops and padding
+  else
+    read.frame(p);
   read.flag("do_resize", p.do_resize);
-  read.flag("do_center_crop", p.do_center_crop);
   read.flag("do_rescale", p.do_rescale);
   read.flag("do_normalize", p.do_normalize);
-  read.size(p, p.shortest_edge > 0);
-  read.crop(p);
   if (const auto* value = read.find("resample")) {
     if (!value->is_number_integer() || *value < 0 || *value > 5)
       throw unreadable(file, "resample is " + value->dump() + " instead of a number from 0 to 5");
@@ -253,6 +309,7 @@ std::pair<int64_t, int64_t> bounded_size(const Image& image, int64_t shortest, i
 }  // namespace
 
 Image Processor::resize_and_crop(const Image& image, const Limits& limits) const {
+  if (patches) throw std::logic_error("this image processor gives patches");
   Image framed = image;
   if (do_center_crop && crops_first) {
     const auto shorter = static_cast<double>(std::min(image.width, image.height));
@@ -281,19 +338,24 @@ Image Processor::resize_and_crop(const Image& image, const Limits& limits) const
   return do_center_crop && !crops_first ? center_crop(framed, crop_width, crop_height) : framed;
 }
 
+std::array<float, 256> Processor::levels(size_t channel) const {
+  // These are numpy's steps: uint8 to float64, times the factor, to float32; mean and standard deviation in float32.
+  std::array<float, 256> table;
+  for (size_t byte = 0; byte < 256; ++byte) {
+    float value =
+        do_rescale ? static_cast<float>(static_cast<double>(byte) * rescale_factor) : static_cast<float>(byte);
+    if (do_normalize) value = (value - static_cast<float>(mean[channel])) / static_cast<float>(std[channel]);
+    table[byte] = value;
+  }
+  return table;
+}
+
 Array Processor::operator()(const Image& image, const Limits& limits) const {
   const Image pixels = resize_and_crop(image, limits);
   std::vector<float> values(pixels.rgb.size());
   const size_t plane = values.size() / 3;
   for (size_t c = 0; c < 3; ++c) {
-    // These are numpy's steps: uint8 to float64, times the factor, to float32; mean and standard deviation in float32.
-    std::array<float, 256> table;
-    for (size_t byte = 0; byte < 256; ++byte) {
-      float value =
-          do_rescale ? static_cast<float>(static_cast<double>(byte) * rescale_factor) : static_cast<float>(byte);
-      if (do_normalize) value = (value - static_cast<float>(mean[c])) / static_cast<float>(std[c]);
-      table[byte] = value;
-    }
+    const auto table = levels(c);
     for (size_t i = 0; i < plane; ++i) values[c * plane + i] = table[pixels.rgb[3 * i + c]];
   }
   return {{1, 3, pixels.height, pixels.width}, std::move(values)};

@@ -6,16 +6,27 @@
 
 namespace pm::image {
 
-Image decode_webp(std::string_view file, const Limits& limits) {
-  const auto* bytes = reinterpret_cast<const uint8_t*>(file.data());
+namespace {
+
+const uint8_t* bytes_of(std::string_view file) { return reinterpret_cast<const uint8_t*>(file.data()); }
+
+}  // namespace
+
+Sides webp_sides(std::string_view file, const Limits& limits) {
   WebPBitstreamFeatures features;
-  if (WebPGetFeatures(bytes, file.size(), &features) != VP8_STATUS_OK) throw refused("WebP: its header is broken");
+  if (WebPGetFeatures(bytes_of(file), file.size(), &features) != VP8_STATUS_OK)
+    throw refused("WebP: its header is broken");
   if (features.has_animation) throw refused("WebP: it is an animation; send one picture of it");
   check_size(features.width, features.height, limits, "the WebP");
-  Image image{features.width, features.height, {}};
+  return {features.width, features.height};
+}
+
+Image decode_webp(std::string_view file, const Limits& limits) {
+  const Sides sides = webp_sides(file, limits);
+  Image image{sides.width, sides.height, {}};
   const size_t row = static_cast<size_t>(image.width) * 3;
   image.rgb.resize(row * static_cast<size_t>(image.height));
-  if (!WebPDecodeRGBInto(bytes, file.size(), image.rgb.data(), image.rgb.size(), static_cast<int>(row)))
+  if (!WebPDecodeRGBInto(bytes_of(file), file.size(), image.rgb.data(), image.rgb.size(), static_cast<int>(row)))
     throw refused("WebP: its data are broken");
   return image;
 }

@@ -4,8 +4,10 @@
 //   {"file": path, "out": path}                                              the decoded RGB
 //   {"file", "out", "width", "height", "resample"}                           resized
 //   {"file", "out", "folder"}                                                pixel_values by the folder's
-//   preprocessor_config.json, float32
-// Answers {"shape": [...]} or {"error": text} per line.
+//   preprocessor_config.json, float32; patches where the folder's class gives them
+//   {"folder", "sizes": [[width, height], ...]}                              nothing, only answers
+// Answers {"shape": [...]}, for patches also {"grid": [rows, columns]}, for sizes {"grids": [[rows, columns], ...]}
+// with null for a refused size, or {"error": text} per line.
 #include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -24,7 +26,24 @@ void write(const std::string& path, const std::vector<T>& values) {
       .write(reinterpret_cast<const char*>(values.data()), static_cast<std::streamsize>(values.size() * sizeof(T)));
 }
 
+json grids(const pm::image::Processor& processor, const json& sizes) {
+  json all = json::array();
+  for (const json& size : sizes) {
+    try {
+      all.push_back(processor.patch_grid(size[0], size[1]));
+    } catch (const pm::Error&) {
+      all.push_back(nullptr);
+    }
+  }
+  return {{"grids", all}};
+}
+
 json answer(const json& job) {
+  if (job.contains("sizes")) {
+    const auto processor = pm::image::Processor::read(job["folder"].get<std::string>());
+    if (!processor) return {{"error", "no preprocessor_config.json"}};
+    return grids(*processor, job["sizes"]);
+  }
   std::ifstream in(job["file"].get<std::string>(), std::ios::binary);
   std::stringstream bytes;
   bytes << in.rdbuf();
@@ -33,6 +52,11 @@ json answer(const json& job) {
   if (job.contains("folder")) {
     const auto processor = pm::image::Processor::read(job["folder"].get<std::string>());
     if (!processor) return {{"error", "no preprocessor_config.json"}};
+    if (processor->patches) {
+      const auto patched = processor->patched(image);
+      write(out, std::get<std::vector<float>>(patched.patches.values));
+      return {{"shape", patched.patches.shape}, {"grid", {patched.down, patched.across}}};
+    }
     const auto values = (*processor)(image);
     write(out, std::get<std::vector<float>>(values.values));
     return {{"shape", values.shape}};

@@ -15,10 +15,19 @@ namespace {
 using image::Image;
 using testing::HasSubstr;
 
+/// Opens an image, whose header alone says the same sides.
+Image opened(const std::string& file, const image::Limits& limits = {}) {
+  Image image = image::open(file, limits);
+  const image::Sides sides = image::sides_of(file, limits);
+  EXPECT_EQ(sides.width, image.width);
+  EXPECT_EQ(sides.height, image.height);
+  return image;
+}
+
 /// Returns "Reason: message" of the refusal.
 std::string refusal(const std::string& file, const image::Limits& limits = {}) {
   try {
-    image::open(file, limits);
+    opened(file, limits);
     return "none";
   } catch (const Error& error) {
     EXPECT_EQ(error.kind, ErrorKind::Request);
@@ -48,7 +57,7 @@ TEST(Images, EveryExifOrientationStandsUpright) {
   const Image plain = image::open(file);
   const auto at = [](const Image& image, int64_t x, int64_t y) { return image.rgb.data() + (y * image.width + x) * 3; };
   for (int orientation = 1; orientation <= 8; ++orientation) {
-    const Image turned = image::open(with_orientation(file, orientation));
+    const Image turned = opened(with_orientation(file, orientation));
     const bool swapped = orientation >= 5;
     ASSERT_EQ(turned.width, swapped ? 16 : 48);
     // The displayed position of the stored top left corner: TIFF 6.0, tag 274.
@@ -92,6 +101,9 @@ TEST(Images, ABombIsRefusedByItsHeaderWithTheNumbers) {
   EXPECT_THAT(refusal(png(gradient(20, 20)), {.pixels = 399}), HasSubstr("ImageTooLarge"));
   EXPECT_EQ(refusal(png(gradient(20, 20)), {.pixels = 400}), "none");
   EXPECT_THAT(refusal(jpeg(gradient(20, 20)), {.pixels = 399}), HasSubstr("ImageTooLarge"));
+  EXPECT_THROW(image::sides_of(png_header(60000, 60000)), Error);
+  EXPECT_THROW(image::sides_of(jpeg(gradient(20, 20)), {.pixels = 399}), Error);
+  EXPECT_THROW(image::sides_of("hello"), Error);
 }
 
 TEST(Images, AJpegOfTooManyScansIsRefused) {
