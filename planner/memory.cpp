@@ -112,9 +112,11 @@ int64_t activation_bytes(const ModelMetadata& metadata, const Partition& partiti
                          int64_t max_concurrency, const StepSize& step) {
   int64_t stacks = 0, vocabulary = 0;
   const bool generates = metadata.task == "generate", gpu = step.kind == DeviceKind::GPU;
-  const int64_t tokens = tokens_of_a_step(metadata, sequence_length, step.tokens);
-  const int64_t sampling = generates ? std::min(max_concurrency, step.tokens) : tokens;
+  const int64_t most = tokens_of_a_step(metadata, sequence_length, step.tokens);
+  const int64_t sampling = generates ? std::min(max_concurrency, step.tokens) : most;
   for (const StackMetadata& stack : metadata.stacks) {
+    // a decoder reads prompts in chunks, also the rows that a tower makes of a whole image
+    const int64_t tokens = generates && stack.causal && !stack.cross ? step.tokens : most;
     const int64_t input = longest_input(metadata, stack, sequence_length), whole = std::min(tokens, input);
     const int64_t length = input + stack.memory;  // of the keys
     const int64_t queries = stack.query_block > 0 ? std::min(stack.query_block, whole) : whole;
