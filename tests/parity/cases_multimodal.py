@@ -20,7 +20,10 @@ _TOWER = {
 }
 _READ_TOWER = {**_TOWER, "num_attention_heads": 4, "layer_norm_eps": 1e-3}  # one that is served: on four ranks, too
 PLACES = {"image_token_id": 5, "video_token_id": 6, "vision_start_token_id": 7, "vision_end_token_id": 8}
-QWEN_TOWER = {"depth": 1, "hidden_size": 8, "intermediate_size": 8, "num_heads": 2, "out_hidden_size": 36}
+# served on four ranks, too
+QWEN_TOWER = {"depth": 2, "hidden_size": 32, "intermediate_size": 9, "num_heads": 4, "patch_size": 4}
+QWEN_TOWER |= {"spatial_merge_size": 2, "temporal_patch_size": 2, "out_hidden_size": 36}
+TABLED_TOWER = {**QWEN_TOWER, "num_position_embeddings": 9}
 _WINDOWS = ["sliding_attention", "full_attention", "sliding_attention"]
 _GEMMA_ROPE = {
     "sliding_attention": {"rope_type": "default", "rope_theta": 100.0},
@@ -108,7 +111,7 @@ _FAMILIES = {
         "Qwen2_5_VLModel",
         "Qwen2_5_VLConfig",
         {"rope_parameters": {**_ROPE, "mrope_section": [1, 1, 1]}},
-        {"vision_config": {**QWEN_TOWER, "patch_size": 4, "fullatt_block_indexes": [0]}, **PLACES},
+        {"vision_config": {**QWEN_TOWER, "window_size": 16, "fullatt_block_indexes": [1]}, **PLACES},
     ),
     "qwen2_vl": (
         "Qwen2VLForConditionalGeneration",
@@ -116,14 +119,7 @@ _FAMILIES = {
         "Qwen2VLConfig",
         {"rope_parameters": {**_ROPE, "mrope_section": [1, 1, 1]}},
         {
-            "vision_config": {
-                "depth": 1,
-                "embed_dim": 8,
-                "hidden_size": 36,
-                "mlp_ratio": 1,
-                "num_heads": 2,
-                "patch_size": 4,
-            },
+            "vision_config": {**QWEN_TOWER, "embed_dim": 32, "hidden_size": 36, "mlp_ratio": 1},
             **PLACES,
         },
     ),
@@ -133,12 +129,7 @@ _FAMILIES = {
         "Qwen3VLConfig",
         {"head_dim": 8, "rope_parameters": {**_ROPE, "mrope_section": [2, 1, 1]}},
         {
-            "vision_config": {
-                **QWEN_TOWER,
-                "patch_size": 4,
-                "deepstack_visual_indexes": [0],
-                "num_position_embeddings": 4,
-            },
+            "vision_config": {**TABLED_TOWER, "depth": 3, "deepstack_visual_indexes": [0, 1]},
             **PLACES,
         },
     ),
@@ -185,7 +176,9 @@ TOWERS = tuple(
     )
 )
 
-READ_IMAGES = ("gemma3", "llava")  # families whose images are served too
+ANY_SIZE = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_5", "qwen3_5_moe")  # families whose images may have any size
+READ_IMAGES = ("gemma3", "llava", *ANY_SIZE)  # families whose images are served too
+_GRIDS = ((2, 6), (2, 2), (6, 4))  # rows and columns of patches of three images of any size
 
 
 def is_unread(settings):
@@ -193,7 +186,7 @@ def is_unread(settings):
     that stands among the tokens."""
     if settings["model_type"] not in READ_IMAGES or "vision_config" not in settings:
         return lambda name: name.startswith(TOWERS)
-    if settings["model_type"] == "gemma3":  # which reads the last state
+    if settings["model_type"] != "llava":  # which reads the last state
         return lambda name: False
     layers, state = settings["vision_config"]["num_hidden_layers"], settings.get("vision_feature_layer", -2)
     read = state if state >= 0 else layers + 1 + state
@@ -209,6 +202,8 @@ def tower(case, base):
     """transformers' layers of the tower whose states stand among the tokens, under the name of our stack."""
     if case.model_type not in READ_IMAGES:
         return {}
+    if case.model_type in ANY_SIZE:
+        return {"vision": list(base.visual.blocks)}
     state = case.settings.get("vision_feature_layer", -2) if case.model_type == "llava" else -1
     layers = list(base.vision_tower.encoder.layers)
     return {"vision": layers[: state if state >= 0 else len(layers) + 1 + state]}
@@ -224,23 +219,43 @@ def rows_of_image(settings):
     return patches + (whole and vision["model_type"] == "clip_vision_model")
 
 
-def pictured(case, batch, pixels):
-    """Returns the batch with an image among the tokens of the first row, two of the third, and none of the others."""
+def patches(case):
+    """Patches of three images of any size, and how many rows and columns of them each has."""
+    vision = case.settings["vision_config"]
+    width = 3 * vision["temporal_patch_size"] * vision["patch_size"] ** 2
+    count = sum(down * across for down, across in _GRIDS)
+    values = numpy.random.default_rng(case.seed + 5).standard_normal((count, width)).astype(numpy.float32)
+    return {"pixel_values": values, "image_grid_thw": numpy.array([(1, *grid) for grid in _GRIDS])}
+
+
+def pictured(case, batch, images):
+    """Returns the batch with an image among the tokens of the first row, two of the third, and none of the others;
+    `images` are the inputs of the three."""
     settings = case.settings | {"model_type": case.model_type}
-    token, tokens = settings["image_token_index"], rows_of_image(settings)
+    any_size = case.model_type in ANY_SIZE
+    token = settings["image_token_id" if any_size else "image_token_index"]
+    if any_size:
+        tokens = [down * across // settings["vision_config"]["spatial_merge_size"] ** 2 for down, across in _GRIDS]
+    else:
+        tokens = [rows_of_image(settings)] * 3
     ids = batch["input_ids"].copy()
     ids[ids == token] = token + 1
-    for row, images in ((0, 1), (2, 2)):
+    apart = int(any_size)  # as tokens of positions of their own, images have a text between them
+    for row, numbers in ((0, [0]), (2, [1, 2])):
         begin = int(batch["attention_mask"][row].argmax()) + row
-        ids[row, begin : begin + images * tokens] = token
-    found = batch | {"input_ids": ids, "pixel_values": pixels}
+        for number in numbers:
+            ids[row, begin : begin + tokens[number]] = token
+            begin += tokens[number] + apart
+    found = batch | {"input_ids": ids} | images
+    if any_size:
+        found["mm_token_type_ids"] = (ids == token).astype(numpy.int64)
     if case.model_type == "gemma3":  # which says so where tokens of an image see each other
         found["token_type_ids"] = (ids == token).astype(numpy.int64)
     return found
 
 
-# growing queries would make softmaxes too sharp
-SMALLER = {model_type: {"q_proj.weight": 3} for model_type in ("ministral3", "mistral3")}
+# growing queries, or rows of images, would make softmaxes too sharp
+SMALLER = {name: {"q_proj.weight": 3} for name in ("ministral3", "mistral3", "qwen2_5_vl", "qwen2_vl")}
 
 # what is rarer, in the class with the LM head: settings of the text, and of the whole
 _VARIANTS = (

@@ -205,7 +205,9 @@ def make(case, kind):
     if kind == "images":
         return {"pixel_values": pixels(case, 3)}
     if kind == "pictured":
-        return cases_multimodal.pictured(case, make(case, "left"), pixels(case, 3))
+        any_size = case.model_type in cases_multimodal.ANY_SIZE
+        images = cases_multimodal.patches(case) if any_size else {"pixel_values": pixels(case, 3)}
+        return cases_multimodal.pictured(case, make(case, "left"), images)
     if kind == "masked":
         images, patches = pixels(case, 3), (case.settings["image_size"] // case.settings["patch_size"]) ** 2
         masked = numpy.random.default_rng(case.seed + 6).random((3, patches)) < 0.4

@@ -45,6 +45,10 @@ std::vector<Prompt> image_prompts(const std::vector<std::string>& files, const s
   if (files.empty()) return {};
   const auto processor = image::Processor::read(folder);
   if (!processor) refuse_unprepared(folder, "an image");
+  if (processor->patches)
+    throw Error(Reason::Usage, folder.string() +
+                                   " has an image processor of images among the tokens of a prompt, which are served "
+                                   "over HTTP alone");
   return prompts_of_files(
       files, [&](const std::string& bytes) { return Arrays{{"pixel_values", (*processor)(image::open(bytes))}}; });
 }

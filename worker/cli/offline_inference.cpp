@@ -107,7 +107,7 @@ engine::Limits engine_limits(const policy::Model& model, const Plan& plan, int64
   limits.split_forward = model.task != policy::Task::Similarity;
   limits.recurrent = policy::is_recurrent(stack);
   if (const auto& images = stack.input.images) {
-    limits.image_width = stack.hidden;
+    limits.image_width = stack.hidden * (1 + images->deepstack);
     limits.bidirectional_images = images->bidirectional;
     limits.image_tokens = model.stack(images->stack)->positions;
   }

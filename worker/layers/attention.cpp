@@ -150,6 +150,7 @@ Attention::Attention(const policy::Attention& attention, Loader& loader)
       crosses_(!attention.source.empty()),
       queries_apart_(attention.queries_apart),
       norms_after_rotary_(attention.norms_after_rotary),
+      in_patch_windows_(attention.in_patch_windows),
       relative_(attention.relative_content
                     ? std::optional<RelativeTerms>(std::in_place, *attention.relative_content, loader)
                     : std::nullopt),
@@ -401,8 +402,8 @@ at::Tensor Attention::attend(const at::Tensor& x, const at::Tensor& values, cons
   } else if (entity_queries_ && batch.entities.ids.defined()) {
     result = with_entities(q, k, v, x, batch, options, comm);
   } else {
-    result =
-        ragged(q, k, v, batch.sequences, options, batch, batch.capture ? &batch.capture->attention : nullptr, comm);
+    result = ragged(q, k, v, in_patch_windows_ ? batch.patch_windows : batch.sequences, options, batch,
+                    batch.capture ? &batch.capture->attention : nullptr, comm);
   }
   result = result.reshape({x.size(0), heads_ * value_dim_});
   if (!convolver_) return result;

@@ -106,7 +106,7 @@ class Attention {
   bool values_are_keys_;
   std::optional<int64_t> reuses_, reused_as_;  ///< as policy::Attention's
   ops::HeadNorms head_norms_;                  ///< the same for rotary_write
-  bool crosses_, queries_apart_, norms_after_rotary_;
+  bool crosses_, queries_apart_, norms_after_rotary_, in_patch_windows_;
   std::optional<RelativeTerms> relative_;             ///< read before the block's own projections
   std::optional<ContentBuckets> buckets_of_queries_;  ///< likewise
   ColumnLinear in_;                                   ///< stacked q, k, v; only q for cross-attention

@@ -16,6 +16,7 @@ void move(at::Tensor& tensor, at::Device device) {
 Batch Batch::on(at::Device device) && {
   for (at::Tensor* tensor : {&tokens,
                              &positions,
+                             &axes,
                              &long_rows,
                              &pixels,
                              &masked_patches,
@@ -33,7 +34,11 @@ Batch Batch::on(at::Device device) && {
                              &entities.positions,
                              &entities.shares,
                              &images.places,
-                             &images.values})
+                             &images.values,
+                             &patches.values,
+                             &patches.table_rows,
+                             &patches.shares,
+                             &patches.squares})
     move(*tensor, device);
   for (Audio& one : audio) move(one.values, device);
   for (Pictures& one : pictures) move(one.pixels, device), move(one.cells, device);

@@ -73,6 +73,14 @@ struct PlacedRows {
   at::Tensor values;  ///< [rows, hidden] F32
 };
 
+/// Patches of images of any size, and what the grids of these say of them (policy::PatchGrid). Those of a window stand
+/// beside each other.
+struct PatchRows {
+  at::Tensor values;              ///< [patches, numbers of a patch] fp32; undefined: the stack reads none
+  at::Tensor table_rows, shares;  ///< [patches, 4]: rows of the table of positions, and by what each is multiplied
+  at::Tensor squares;             ///< [squares] int64: the number that each square has in the request
+};
+
 /// Keys and values [tokens, kv heads, head_dim] of a step that later layers read, by the number of their layer.
 using SharedKeys = std::map<int64_t, std::pair<at::Tensor, at::Tensor>>;
 
@@ -80,6 +88,8 @@ using SharedKeys = std::map<int64_t, std::pair<at::Tensor, at::Tensor>>;
 struct Batch {
   at::Tensor tokens;     ///< [tokens] int64, -1 for a target (policy::Targets); undefined for a stack of images
   at::Tensor positions;  ///< [tokens] int64, before the table's offset
+  at::Tensor axes;       ///< [tokens, axes] int64: positions along policy::RotaryAxes; undefined: those of a token are
+                         ///< all its position
   at::Tensor long_rows;  ///< [tokens] bool: rotated as tokens of a long sequence wherever they stand
                          ///< (policy::LongRope); undefined: those at positions beyond the original length are
   std::map<std::string, at::Tensor>
@@ -87,6 +97,7 @@ struct Batch {
   FeatureRows features;       ///< in whose rows tokens, positions and types mean nothing
   EntityRows entities;        ///< likewise
   PlacedRows images;          ///< where the stack's input begins (policy::ImageTokens)
+  PatchRows patches;          ///< of images of any size; every image is one sequence
   at::Tensor pixels;          ///< [images, channels, height, width] fp32; every image is one sequence
   at::Tensor masked_patches;  ///< [images, patches] bool: policy::Input::mask_token; undefined: the class masks none
   std::vector<Audio> audio;   ///< of each request; every row is one sequence
@@ -97,6 +108,7 @@ struct Batch {
   at::Tensor
       slots;  ///< [tokens] int64: block * 16 + offset of the KV cache; undefined: attention inside the rows, no cache
   ops::StepSequences sequences;
+  ops::StepSequences patch_windows;           ///< of patches, for layers within windows (policy::PatchGrid::window)
   std::vector<int64_t> state_slots;           ///< of each sequence in the recurrent states; empty: none is kept
   std::vector<ops::SequenceColumns> columns;  ///< for sparse attention, relative positions by content, buckets of
                                               ///< distances and convolutions; empty: no sequence is padded or has
@@ -117,6 +129,7 @@ struct Batch {
   at::Tensor layer_inputs;  ///< [tokens, layers, width] F32: policy::LayerInputs, made by the stage that has the
                             ///< stack's input; undefined: there are none
   SharedKeys* shared_keys = nullptr;  ///< of layers that later ones read, where these do not read a cache; null: all do
+  std::map<int64_t, at::Tensor> deep;  ///< [patches, hidden] F32: states behind layers that deep projectors read
   Capture* capture = nullptr;
 
   /// Moves the tensors to another device.

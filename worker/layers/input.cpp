@@ -152,6 +152,7 @@ Input::Input(const policy::Stack& stack, Loader& loader)
   else if (input.token)
     token_.emplace(*input.token, loader);
   if (input.positions) position_.emplace(*input.positions, loader);
+  if (input.patch_grid && input.patch_grid->positions) patch_position_.emplace(*input.patch_grid->positions, loader);
   if (input.axial) {
     axial_rows_.emplace(input.axial->rows, loader);
     axial_columns_.emplace(input.axial->columns, loader);
@@ -165,8 +166,8 @@ Input::Input(const policy::Stack& stack, Loader& loader)
   if (input.streams) streams_ = loader.load(*input.streams).to(at::kFloat).roll(1, 0);  // row i - 1 is that of stream i
   if (input.targets) target_ = loader.load(input.targets->state).to(at::kFloat);
   if (input.projection) {
-    const bool images = input.reads_images();
-    if (images) patch_ = {input.projection->weight.shape[2], input.projection->weight.shape[3]};
+    const bool images = input.reads_patches();
+    if (input.reads_images()) patch_ = {input.projection->weight.shape[2], input.projection->weight.shape[3]};
     (images ? patch_projection_ : projection_).emplace(*input.projection, loader);
   }
   std::vector<at::Tensor> extra;
@@ -192,6 +193,12 @@ at::Tensor Input::patches(const at::Tensor& pixels, const at::Tensor& masked) co
   if (masked.defined() && mask_token_.defined()) x = at::where(masked.unsqueeze(2), mask_token_, x);
   if (extra_tokens_.defined()) x = at::cat({extra_tokens_.expand({images, extra_tokens_.size(1), x.size(2)}), x}, 1);
   return x.flatten(0, 1);
+}
+
+/// Returns this rank's summand of the positions of patches [patches, hidden] F32.
+at::Tensor Input::resampled_positions(const PatchRows& patches) const {
+  const at::Tensor rows = patch_position_->partial(patches.table_rows.flatten()).unflatten(0, patches.shares.sizes());
+  return (rows * patches.shares.unsqueeze(2)).sum(1);
 }
 
 /// Returns the frames of all sequences one after another: [frames, channels].
@@ -345,6 +352,7 @@ at::Tensor Input::operator()(const Batch& batch, comm::Communicator& comm) const
     if (ahead) x = at::cat({x, at::zeros_like(x)});
     x = x.defined() ? x.add_(positions) : positions;
   }
+  if (patch_position_) x = resampled_positions(batch.patches);
   const FeatureRows& features = batch.features;
   if (features.values.defined())
     x.index_copy_(0, features.rows,
@@ -365,7 +373,8 @@ at::Tensor Input::operator()(const Batch& batch, comm::Communicator& comm) const
   if (project_tokens_ && projection_ && projection_->bias().defined()) x = x + projection_->bias();
   if (frequencies_.defined() && !position_last_) x = x.add_(sinusoids(batch.positions));
   if (patch_projection_) {
-    const at::Tensor seen = patches(batch.pixels, batch.masked_patches);
+    const at::Tensor seen = batch.patches.values.defined() ? (*patch_projection_)(batch.patches.values)
+                                                           : patches(batch.pixels, batch.masked_patches);
     x = x.defined() ? x + seen : seen;
   }
   const at::Tensor places = features.values.defined() ? at::index_select(x, 0, features.rows) : at::Tensor();

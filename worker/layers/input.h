@@ -91,6 +91,7 @@ class Input {
  private:
   at::Tensor cells(const Batch&) const;
   at::Tensor patches(const at::Tensor& pixels, const at::Tensor& masked) const;
+  at::Tensor resampled_positions(const PatchRows&) const;
   at::Tensor frames(const Batch&) const;
   at::Tensor with_positional_convolution(const at::Tensor& x, const Batch&) const;
   at::Tensor looked_up(const at::Tensor& positions) const;
@@ -102,7 +103,7 @@ class Input {
   std::array<int64_t, 2> patch_{};  ///< height and width in pixels
   bool position_last_, norm_last_, project_tokens_, trigram_;
   at::Tensor frequencies_;  ///< of sinusoids, [sines] in the type in which angles are computed; undefined: none
-  std::optional<Table> token_, position_, axial_rows_, axial_columns_;
+  std::optional<Table> token_, position_, patch_position_, axial_rows_, axial_columns_;
   std::optional<ClusteredTable> clusters_;  ///< instead of token_
   int64_t axial_width_ = 0;                 ///< columns of the grid of axial positions
   std::vector<Types> types_;

@@ -83,8 +83,10 @@ void proportional(const json& scaling, std::vector<double>& frequencies) {
 Rotary::Rotary(const policy::Rotary& rotary, at::Device device)
     : style_(rotary.style), values_(rotary.values), long_rope_(rotary.long_rope), query_growth_(rotary.query_growth) {
   std::vector<double> frequencies;
+  const int64_t dims = rotary.axes && rotary.axes->apart ? rotary.dims / rotary.axes->count : rotary.dims;
   for (int64_t i = 0; i < rotary.dims; i += 2)
-    frequencies.push_back(1 / std::pow(rotary.theta, static_cast<double>(i) / static_cast<double>(rotary.dims)));
+    frequencies.push_back(1 / std::pow(rotary.theta, static_cast<double>(i % dims) / static_cast<double>(dims)));
+  if (rotary.axes) axis_of_frequency_ = at::tensor(rotary.axes->of_frequency, at::kLong).to(device);
   const std::string kind = kind_of(rotary.scaling);
   const auto on_device = [&](const std::vector<double>& all) {
     return at::tensor(all, at::kDouble).to(at::kFloat).to(device);
@@ -112,7 +114,11 @@ Rotary::Rotary(const policy::Rotary& rotary, at::Device device)
   frequencies_ = on_device(frequencies);
 }
 
-ops::Angles Rotary::angles(const at::Tensor& positions, const at::Tensor& long_rows) const {
+ops::Angles Rotary::angles(const at::Tensor& positions, const at::Tensor& long_rows, const at::Tensor& axes) const {
+  if (axis_of_frequency_.defined() && axes.defined()) {
+    const at::Tensor turns = (at::index_select(axes, 1, axis_of_frequency_).to(at::kFloat) * frequencies_).unsqueeze(1);
+    return {turns.cos().mul_(factor_), turns.sin().mul_(factor_)};
+  }
   const ops::Angles usual = ops::rotary_angles(positions, frequencies_, factor_);
   if (!long_rope_) return usual;
   const ops::Angles stretched = ops::rotary_angles(positions, long_frequencies_, long_rope_->long_attention);
@@ -122,8 +128,8 @@ ops::Angles Rotary::angles(const at::Tensor& positions, const at::Tensor& long_r
   return {at::where(is_long, stretched.cos, usual.cos), at::where(is_long, stretched.sin, usual.sin)};
 }
 
-ops::Rotation Rotary::rotation(const at::Tensor& positions, const at::Tensor& long_rows) const {
-  ops::Rotation rotation{angles(positions, long_rows), style_ == policy::RotaryStyle::Neox, values_, {}};
+ops::Rotation Rotary::rotation(const at::Tensor& positions, const at::Tensor& long_rows, const at::Tensor& axes) const {
+  ops::Rotation rotation{angles(positions, long_rows, axes), style_ == policy::RotaryStyle::Neox, values_, {}};
   if (query_growth_) {
     const at::Tensor times = at::floor_divide(positions, query_growth_->original).to(at::kFloat);
     rotation.query_factors = (1 + query_growth_->beta * at::log1p(times)).unsqueeze(1).unsqueeze(1);
@@ -134,8 +140,9 @@ ops::Rotation Rotary::rotation(const at::Tensor& positions, const at::Tensor& lo
 size_t RotaryTable::add(const policy::Rotary& rotary) {
   const auto found = std::find_if(parameters_.begin(), parameters_.end(), [&](const policy::Rotary& other) {
     return std::tie(other.style, other.dims, other.theta, other.scaling, other.values, other.long_rope,
-                    other.query_growth) == std::tie(rotary.style, rotary.dims, rotary.theta, rotary.scaling,
-                                                    rotary.values, rotary.long_rope, rotary.query_growth);
+                    other.query_growth, other.axes) == std::tie(rotary.style, rotary.dims, rotary.theta, rotary.scaling,
+                                                                rotary.values, rotary.long_rope, rotary.query_growth,
+                                                                rotary.axes);
   });
   if (found != parameters_.end()) return static_cast<size_t>(found - parameters_.begin());
   rotaries_.emplace_back(rotary, device_);
@@ -143,9 +150,10 @@ size_t RotaryTable::add(const policy::Rotary& rotary) {
   return parameters_.size() - 1;
 }
 
-std::vector<ops::Rotation> RotaryTable::rotations(const at::Tensor& positions, const at::Tensor& long_rows) const {
+std::vector<ops::Rotation> RotaryTable::rotations(const at::Tensor& positions, const at::Tensor& long_rows,
+                                                  const at::Tensor& axes) const {
   std::vector<ops::Rotation> rotations;
-  for (const Rotary& rotary : rotaries_) rotations.push_back(rotary.rotation(positions, long_rows));
+  for (const Rotary& rotary : rotaries_) rotations.push_back(rotary.rotation(positions, long_rows, axes));
   return rotations;
 }
 

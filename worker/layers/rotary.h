@@ -16,16 +16,18 @@ class Rotary {
   /// its numbers.
   explicit Rotary(const policy::Rotary&, at::Device device = at::kCPU);
   /// Returns the rotation at positions [tokens] int64. Its cosines and sines are [tokens, 1, dims / 2] F32, times the
-  /// attention factor. `long_rows` is Batch's.
-  ops::Rotation rotation(const at::Tensor& positions, const at::Tensor& long_rows = {}) const;
+  /// attention factor. `long_rows` and `axes` are Batch's.
+  ops::Rotation rotation(const at::Tensor& positions, const at::Tensor& long_rows = {},
+                         const at::Tensor& axes = {}) const;
 
  private:
-  ops::Angles angles(const at::Tensor& positions, const at::Tensor& long_rows) const;
+  ops::Angles angles(const at::Tensor& positions, const at::Tensor& long_rows, const at::Tensor& axes) const;
   policy::RotaryStyle style_;
   bool values_;
   std::optional<policy::LongRope> long_rope_;
   std::optional<policy::QueryGrowth> query_growth_;
   double factor_ = 1;                          ///< of cos and sin (YaRN, LongRoPE)
+  at::Tensor axis_of_frequency_;               ///< [dims / 2] int64: policy::RotaryAxes; undefined: there is one axis
   at::Tensor frequencies_, long_frequencies_;  ///< [dims / 2] fp32; the second for long sequences (LongRoPE)
 };
 
@@ -36,10 +38,11 @@ class RotaryTable {
   explicit RotaryTable(at::Device device) : device_(device) {}
   /// Adds the rotary embedding of a layer unless there is an equal one; returns its index. Throws as Rotary.
   size_t add(const policy::Rotary&);
-  /// Makes the rotations of a step at positions [tokens] int64, one for each index; `long_rows` is Batch's. They are
-  /// the step's own: with CUDA graphs, their tensors are memory of the graph, and each replay fills them for the
-  /// positions of its step.
-  std::vector<ops::Rotation> rotations(const at::Tensor& positions, const at::Tensor& long_rows = {}) const;
+  /// Makes the rotations of a step at positions [tokens] int64, one for each index; `long_rows` and `axes` are Batch's.
+  /// They are the step's own: with CUDA graphs, their tensors are memory of the graph, and each replay fills them for
+  /// the positions of its step.
+  std::vector<ops::Rotation> rotations(const at::Tensor& positions, const at::Tensor& long_rows = {},
+                                       const at::Tensor& axes = {}) const;
 
  private:
   at::Device device_;

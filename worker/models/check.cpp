@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "worker/models/check_images.h"
 #include "worker/models/check_latent_attention.h"
 #include "worker/models/check_recurrent.h"
 #include "worker/models/heads/heads.h"
@@ -43,6 +44,7 @@ void check_detection(const policy::Model& model, const policy::Stack& stack) {
 void check_input(const policy::Model& model, const policy::Stack& stack) {
   const policy::Input& input = stack.input;
   const auto refuse = [&](const std::string& what) { policy::refuse_architecture(model, what); };
+  if (input.patch_grid) return;  // check_images()
   if (input.mask_token && !input.reads_images()) refuse("has a token for masked patches without patches");
   if (input.backbone || input.queries || input.grid) return check_detection(model, stack);
   if (input.pixels) {
@@ -343,21 +345,6 @@ void check_reversible(const policy::Model& model, const policy::Stack& stack) {
   }
   if (stack.is_reversible() && (stack.output.pooler || stack.output.projection || stack.output.cross_projection))
     refuse("has two residual streams before a pooler or a projection");
-}
-
-/// Checks the images among the tokens of a stack: an earlier stack of patches makes their rows, and nothing else.
-void check_images(const policy::Model& model, const policy::Stack& stack) {
-  const auto refuse = [&](const std::string& what) { policy::refuse_architecture(model, what); };
-  if (const auto& images = stack.input.images) {
-    const policy::Stack* tower = model.stack(images->stack);
-    if (!tower || tower == &stack || !tower->input.reads_images() || !tower->output.image_projector)
-      refuse("has images among its tokens that no tower of patches makes rows of");
-    if (!policy::has_rows_of_tokens(stack) || stack.input.layer_inputs || model.recompute || stack.layers[0].cross)
-      refuse("has images among rows that are not those of tokens alone, or whose layers read more than them");
-  }
-  const auto& projector = stack.output.image_projector;
-  if (projector && (stack.output.pooler || policy::changes_rows(stack) || projector->skipped >= stack.positions))
-    refuse("has a tower of images that pools its states");
 }
 
 /// Checks what layers read of the tokens beside their states.

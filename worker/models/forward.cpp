@@ -230,13 +230,15 @@ void take_states(const policy::Model& model, const policy::Stack& stack, const a
                                         shown_of_padding(*stack.layers[i].cross)));
 }
 
-/// Stores what a tower has made of the images of each request. `rows` are those of all, one after another.
+/// Stores what a tower has made of the images of each request. `rows` are those of all, one after another, as many for
+/// each state of the tower.
 void put_image_rows(const at::Tensor& rows, const policy::Stack& tower, const std::vector<RequestForward*>& requests) {
-  int64_t images = 0, first = 0;
-  for (const RequestForward* request : requests) images += request->inputs.stack_inputs.at(tower.name).rows;
+  int64_t states = 0, first = 0;
+  for (const RequestForward* request : requests) states += request->inputs.stack_inputs.at(tower.name).batch_rows();
   for (RequestForward* request : requests) {
-    const int64_t own = request->inputs.stack_inputs.at(tower.name).rows * (rows.size(0) / images);
-    if (request->wants(policy::image_rows_output, true))
+    const int64_t own = request->inputs.stack_inputs.at(tower.name).batch_rows() * rows.size(0) / states;
+    // transformers puts out the rows of images of one size
+    if (request->wants(policy::image_rows_output, !tower.input.patch_grid))
       request->put(policy::image_rows_output, rows.narrow(0, first, own));
     first += own;
   }
@@ -338,10 +340,13 @@ void Model::run_stack(size_t number, std::vector<RequestForward>& forwards, Stag
       const auto found = handed.find(stage_key("positions", other));
       if (found != handed.end()) source.added_positions = found->second;
     }
-    if (batch.images.places.defined() && here->range().begin == 0)
+    if (batch.images.places.defined() && here->range().begin < 1 + stack.input.images->deepstack)
       batch.images.values = handed.at(stage_key("images", *policy_.stack(stack.input.images->stack)));
     if (const auto skipped = handed.find(stage_key("skipped", stack)); skipped != handed.end())
       batch.skipped = std::exchange(skipped->second, {});
+    for (const policy::DeepProjector& deep : stack.output.deep_projectors)
+      if (const auto found = handed.find(stage_key("deep", stack, deep.layer)); found != handed.end())
+        batch.deep[deep.layer] = std::exchange(found->second, {});
     StageRows beside(stack, *here, handed, batch);
     states = (*here)(states, batch, nullptr, cross ? &source : nullptr, with[0]->comm);
     beside.hand_on();
@@ -350,8 +355,10 @@ void Model::run_stack(size_t number, std::vector<RequestForward>& forwards, Stag
     if (batch.added_positions.defined()) handed[positions] = batch.added_positions;
     if (here->ends() && stack.output.cross_projection) handed[stage_key("source", stack)] = here->source(states);
     if (here->ends() && stack.output.image_projector) {
-      handed[stage_key("images", stack)] = here->image_rows(states);
+      handed[stage_key("images", stack)] = here->image_rows(states, batch);
       states = at::Tensor();  // nothing else reads them
+    } else {
+      for (auto& [layer, kept] : batch.deep) handed[stage_key("deep", stack, layer)] = kept;
     }
     if (here->ends() && stack.output.pooler) pool(stack, *here, with, stack_inputs, handed);
   }

@@ -12,6 +12,7 @@
 #include "worker/models/requests/arrays.h"
 #include "worker/models/requests/entities.h"
 #include "worker/models/requests/image_places.h"
+#include "worker/models/requests/patch_grids.h"
 #include "worker/models/requests/pictures.h"
 #include "worker/models/requests/request_memory.h"
 #include "worker/models/requests/request_targets.h"
@@ -63,6 +64,8 @@ class Reader {
       vectors(stack, inputs);
     else if (stack.input.reads_images())
       images(stack, inputs);
+    else if (stack.input.patch_grid)
+      patches(stack, inputs);
     else if (stack.input.convolutions)
       audio(stack, inputs);
     else if (stack.input.backbone || stack.input.pixels)
@@ -127,7 +130,7 @@ class Reader {
     };
     const bool reads_padding = policy::reads_padding(stack);
     lay_out(mask_name, beside(reads_padding ? at::ones_like(mask) : mask, others), stack_input);
-    if (reads_padding) hide_padding(mask_name, mask, stack_input);
+    if (reads_padding) hide_padding(model_, mask_name, mask, stack_input);
     if (policy::resizes_rows(stack))
       inputs.rows_of_states[stack.name] = pooled_rows(model_, mask_name, stack, stack_input);
     stack_input.tokens = ids.size(1);
@@ -148,7 +151,9 @@ class Reader {
     lay_out_targets(targets, stack.layers[0].attention.mask == policy::Mask::Causal, stack_input);
     if (!answers && masks_question(model_))
       inputs.head_inputs["question_lengths"] = question_lengths(model_, ids, tensors_);
-    positions(stack, answers ? at::Tensor() : tensors_.ints("position_ids", ids), ids, unpadded, stack_input);
+    const at::Tensor position_ids = answers ? at::Tensor() : tensors_.ints("position_ids", ids);
+    positions(stack, position_ids, ids, unpadded, stack_input);
+    axes(stack, ids, position_ids.defined(), inputs, stack_input);
     if (const std::string& name = stack.input.token_types; !name.empty()) {
       const at::Tensor given = tensors_.ints(name, ids);
       if (given.defined()) check_range(name, given, 0, stack.vocab, "ids");
@@ -174,6 +179,15 @@ class Reader {
                                  (table.minus_column < 0 ? "" : " less column " + std::to_string(table.minus_column));
       if (given.defined()) check_range(table.input, rows, 0, table.table.shape[0], what);
     }
+  }
+
+  /// Finds where the tokens of images stand along the axes of rotary embedding, unless a request says their positions.
+  void axes(const policy::Stack& stack, const at::Tensor& ids, bool given, const Inputs& inputs,
+            StackInput& stack_input) {
+    if (!stack.input.images || policy::rotary_axes(stack) == 0) return;
+    const at::Tensor types = tensors_.ints("mm_token_type_ids", ids);
+    const auto images = inputs.stack_inputs.find(stack.input.images->stack);
+    if (!given && images != inputs.stack_inputs.end()) find_axes(stack, types, images->second, stack_input);
   }
 
   /// Returns several indices per token [rows, length, columns], as many as the tables of `input` look up. Undefined
@@ -221,22 +235,6 @@ class Reader {
       }
     }
     return positions;
-  }
-
-  /// Makes the tokens with mask 1 the only keys of rows that were laid out with their padding.
-  void hide_padding(const std::string& name, const at::Tensor& mask, StackInput& stack_input) const {
-    for (int64_t row = 0; row < mask.size(0); ++row) {
-      const at::Tensor seen = mask[row].nonzero().squeeze(1);
-      const int64_t count = seen.numel();
-      if (count == 0) refuse("row " + std::to_string(row) + " of " + name + " is all zero");
-      const int64_t first = seen[0].item<int64_t>();
-      if (seen[-1].item<int64_t>() - first != count - 1)
-        refuse("row " + std::to_string(row) + " of " + name + " has a 0 between ones; tokens of " +
-               model_.architecture + " read their neighbors, so that padding has to stand before or behind the text");
-      ops::SequenceSpan& span = stack_input.batch.sequences.spans[static_cast<size_t>(row)];
-      span.keys = count;
-      span.key_row = span.first + first;
-    }
   }
 
   template <typename Unpadded>
@@ -362,6 +360,10 @@ class Reader {
         read_masked_patches(model_, stack, pixels.size(0), stack.positions - stack.input.extra_tokens(), tensors_);
     stack_input.batch.positions = at::arange(stack.positions, at::kLong).repeat({pixels.size(0)});
     source_rows_ = pixels.size(0);
+  }
+
+  void patches(const policy::Stack& stack, Inputs& inputs) {
+    if (tensors_.find("pixel_values")) inputs.stack_inputs.emplace(stack.name, read_patches(stack, tensors_));
   }
 
   void pictures(const policy::Stack& stack, Inputs& inputs) {

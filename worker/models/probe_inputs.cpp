@@ -30,6 +30,15 @@ Array black_image(const policy::Stack& stack) {
   return {{1, channels, height, width}, std::vector<float>(static_cast<size_t>(channels * height * width))};
 }
 
+/// A black image of up to `patches` patches, and at least one square, in a tower of images of any size.
+Arrays black_patches(const policy::Stack& stack, int64_t patches) {
+  const std::vector<int64_t>& weight = stack.input.projection->weight.shape;
+  const int64_t merge = stack.input.patch_grid->merge, across = std::max<int64_t>(1, patches / (merge * merge)) * merge,
+                count = merge * across, width = weight[1] * weight[2] * weight[3] * weight[4];
+  return {{"pixel_values", {{count, width}, std::vector<float>(static_cast<size_t>(count * width))}},
+          {"image_grid_thw", {{1, 3}, std::vector<int64_t>{1, merge, across}}}};
+}
+
 /// A black image, with all its frames, whose pixels are rows.
 Array black_pixels(const policy::Pixels& pixels) {
   constexpr int64_t side = 32;
@@ -53,9 +62,10 @@ Array silence(const policy::Convolutions& convolutions, int64_t frames) {
   return {shape, std::vector<float>(static_cast<size_t>(length * bins))};
 }
 
-/// Returns a token for each row of an image.
+/// Returns a token for each row of an image; one for an image of any size, which has one square.
 Array image_token_ids(const policy::ImageTokens& images) {
-  return {{1, images.rows}, std::vector<int64_t>(static_cast<size_t>(images.rows), images.token)};
+  const int64_t rows = std::max<int64_t>(1, images.rows);
+  return {{1, rows}, std::vector<int64_t>(static_cast<size_t>(rows), images.token)};
 }
 
 /// Returns one vector.
@@ -75,9 +85,11 @@ Arrays blank_source(const policy::Model& model, int64_t states) {
   return {{"pixel_values", black_image(*source)}};
 }
 
-Arrays blank_image(const policy::Model& model) {
+Arrays blank_image(const policy::Model& model, int64_t patches) {
   const auto& images = Model::generating_stack(model).input.images;
-  return images ? Arrays{{"pixel_values", black_image(*model.stack(images->stack))}} : Arrays{};
+  if (!images) return {};
+  const policy::Stack& tower = *model.stack(images->stack);
+  return tower.input.patch_grid ? black_patches(tower, patches) : Arrays{{"pixel_values", black_image(tower)}};
 }
 
 Arrays probe_inputs(const policy::Model& model) {
@@ -117,6 +129,8 @@ Arrays probe_inputs(const policy::Model& model) {
       inputs.arrays[pixels->input] = black_pixels(*pixels);
     else if (const auto& backbone = stack.input.backbone)
       inputs.arrays["pixel_values"] = small_image(*backbone);
+    else if (stack.input.patch_grid)
+      inputs.arrays.merge(black_patches(stack, 1));
     else if (!stack.input.queries)
       inputs.arrays["pixel_values"] = black_image(stack);
   }

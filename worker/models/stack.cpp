@@ -222,6 +222,8 @@ Stack::Stack(const policy::Stack& stack, Range layers, layers::Loader& loader)
     const std::vector<int64_t>& patch = stack.input.projection->weight.shape;
     image_projector_.emplace(*projector, std::array{stack.input.image[0] / patch[2], stack.input.image[1] / patch[3]},
                              loader);
+    for (const policy::DeepProjector& deep : stack.output.deep_projectors)
+      deep_projectors_.emplace_back(deep.projector, std::array<int64_t, 2>{}, loader);
   }
   if (const auto& pooler = stack.output.pooler) {
     pooler_norm_ = optionally<layers::Norm>(pooler->norm, loader);
@@ -322,6 +324,15 @@ bool Stack::is_read_later(int64_t layer) const {
                      [&](const policy::Layer& later) { return later.attention.reuses == layer; });
 }
 
+/// Adds the rows that stand behind this layer to the tokens of images.
+void Stack::add_deep_images(int64_t layer, const layers::PlacedRows& images, layers::Residual& state) const {
+  if (!policy_.input.images || layer < 0 || layer >= policy_.input.images->deepstack || !images.places.defined())
+    return;
+  const at::Tensor rows = images.values.narrow(1, (1 + layer) * policy_.hidden, policy_.hidden);
+  const at::Tensor& sum = state.sum();
+  state.add(at::zeros_like(sum).index_copy_(0, images.places, rows.to(sum.scalar_type())));
+}
+
 /// Writes keys and values that an earlier stage made to the copies that layers of this one read.
 void Stack::take_shared_keys(const layers::Batch& batch, layers::KvCache* cache) const {
   for (const auto& [source, made] : *batch.shared_keys) {
@@ -343,7 +354,7 @@ at::Tensor Stack::operator()(at::Tensor x, layers::Batch& batch, layers::KvCache
   if (input_) {
     x = (*input_)(batch, comm);
     if (const layers::PlacedRows& images = batch.images; images.places.defined())
-      x = x.index_copy(0, images.places, images.values.to(x.scalar_type()));
+      x = x.index_copy(0, images.places, images.values.narrow(1, 0, x.size(1)).to(x.scalar_type()));
     batch.added_positions = input_->added_positions(batch, comm);
   }
   if (layer_inputs_) batch.layer_inputs = (*layer_inputs_)(batch.tokens, x, comm);
@@ -358,6 +369,7 @@ at::Tensor Stack::operator()(at::Tensor x, layers::Batch& batch, layers::KvCache
   if (positions.defined()) batch.added_positions = positions.to(types_.product);
   if (range_.size() > 0 && !(batch.capture && batch.capture->attentions)) {  // what is captured has no kernel
     ops::make_attention_metadata(batch.sequences, x.device());
+    if (!batch.patch_windows.spans.empty()) ops::make_attention_metadata(batch.patch_windows, x.device());
     if (source) ops::make_attention_metadata(source->sequences, x.device());
   }
   for (layers::Batch& stream : batch.joined) ops::make_attention_metadata(stream.sequences, x.device());
@@ -371,7 +383,7 @@ at::Tensor Stack::operator()(at::Tensor x, layers::Batch& batch, layers::KvCache
   if (buckets_)
     batch.buckets = ops::sequence_buckets(batch.sequences.spans, batch.columns, batch.streams, *buckets_, x.device());
   Rows rows = rows_at_begin(batch);
-  const std::vector<ops::Rotation> rotations = rotaries_.rotations(batch.positions, batch.long_rows);
+  const std::vector<ops::Rotation> rotations = rotaries_.rotations(batch.positions, batch.long_rows, batch.axes);
   const ops::Rotation none;
   if (source) {  // once for all layers
     for (at::Tensor* read : {&source->states, &source->added_positions})
@@ -383,7 +395,8 @@ at::Tensor Stack::operator()(at::Tensor x, layers::Batch& batch, layers::KvCache
   if (policy::shares_keys(policy_) && !batch.shared_keys && !cache) batch.shared_keys = &within;
   if (batch.shared_keys && cache) take_shared_keys(batch, cache);
   for (size_t layer = 0; layer < layers_.size(); ++layer) {
-    if (keeps) keep(state.sum());
+    if (keeps) keep(state.sum());  // as transformers has it, before rows of deep projectors
+    add_deep_images(range_.begin + static_cast<int64_t>(layer) - 1, batch.images, state);
     if (resizes_) {
       const auto number = static_cast<size_t>(range_.begin) + layer;
       if (is_added_later(policy_, number)) batch.skipped = state.sum().to(at::kFloat);
@@ -400,6 +413,9 @@ at::Tensor Stack::operator()(at::Tensor x, layers::Batch& batch, layers::KvCache
                    cache ? layers::LayerCache{&cache->keys(layer), &cache->values(layer), &cache->states().layer(layer)}
                          : layers::LayerCache{},
                    source, comm);
+    const int64_t number = range_.begin + static_cast<int64_t>(layer);
+    for (const policy::DeepProjector& deep : policy_.output.deep_projectors)
+      if (deep.layer == number) batch.deep[number] = state.sum().to(at::kFloat);
   }
   for (const TwoStreamLayer& layer : two_streams_) {
     if (keeps) keep(state.sum());
@@ -416,6 +432,7 @@ at::Tensor Stack::operator()(at::Tensor x, layers::Batch& batch, layers::KvCache
   else if (batch.shared_keys)
     std::erase_if(*batch.shared_keys, [&](const auto& entry) { return !is_read_later(entry.first); });
   if (!ends_) return state.sum().to(at::kFloat);
+  add_deep_images(range_.end - 1, batch.images, state);
   if (raw_states_ && keeps) keep(state.sum());
   x = state.normed(norm_, at::kFloat);
   if (projection_) x = (*projection_)(x);
@@ -427,8 +444,14 @@ at::Tensor Stack::source(const at::Tensor& states) const {
   return cross_projection_ ? (*cross_projection_)(states) : states;
 }
 
-at::Tensor Stack::image_rows(const at::Tensor& states) const {
-  return image_projector_.value()(states, policy_.positions);
+at::Tensor Stack::image_rows(const at::Tensor& states, const layers::Batch& batch) const {
+  const layers::ImageProjector& projector = image_projector_.value();
+  if (!policy_.input.patch_grid) return projector(states, policy_.positions);
+  std::vector<at::Tensor> beside{projector.of_squares(states)};
+  for (size_t i = 0; i < deep_projectors_.size(); ++i)
+    beside.push_back(deep_projectors_[i].of_squares(batch.deep.at(policy_.output.deep_projectors[i].layer)));
+  const at::Tensor rows = beside.size() == 1 ? beside[0] : at::cat(beside, 1);
+  return at::empty_like(rows).index_copy_(0, batch.patches.squares, rows);
 }
 
 at::Tensor Stack::pooled(const at::Tensor& states) const {

@@ -49,9 +49,9 @@ class Stack {
   bool ends() const { return ends_; }
   /// Returns what the cross-attention of other stacks reads of the stack's states [tokens, hidden].
   at::Tensor source(const at::Tensor& states) const;
-  /// Returns what images are among the tokens of another stack: [images x rows, hidden of that one] F32 of the states
-  /// [images x positions, hidden].
-  at::Tensor image_rows(const at::Tensor& states) const;
+  /// Returns what images are among the tokens of another stack: [rows, hidden of that one x (1 + deep projectors)] F32
+  /// of the states of the batch's images, the rows of an image one after another.
+  at::Tensor image_rows(const at::Tensor& states, const layers::Batch&) const;
   /// Applies the stack's pooler to pooled states [sequences, hidden].
   at::Tensor pooled(const at::Tensor& states) const;
 
@@ -118,6 +118,7 @@ class Stack {
   };
   Rows rows_at_begin(const layers::Batch&) const;
   bool is_read_later(int64_t layer) const;
+  void add_deep_images(int64_t layer, const layers::PlacedRows&, layers::Residual& state) const;
   void take_shared_keys(const layers::Batch&, layers::KvCache*) const;
   void resize(size_t layer, Rows&, layers::Residual& state, layers::Batch&, comm::Communicator&) const;
   void set_rows(const layers::PooledRows& queries, const layers::PooledRows& keys, layers::Batch&, at::Device,
@@ -143,6 +144,7 @@ class Stack {
   std::optional<layers::Linear> projection_, cross_projection_, pooler_dense_;
   std::optional<policy::Activation> pooler_activation_;
   std::optional<layers::ImageProjector> image_projector_;
+  std::vector<layers::ImageProjector> deep_projectors_;
 };
 
 }  // namespace pm::models

@@ -426,6 +426,7 @@ Attention Builder::attention(const Context& context, const Node& section, const 
     a.window = evaluate_int(*window, scope.variables);
     expect(a.window >= 0, *window, "the window", static_cast<double>(a.window), "0 (none) or more tokens");
   }
+  if (const Node* windows = section.get("patch_windows")) a.in_patch_windows = evaluate_bool(*windows, scope.variables);
   if (const Node* softcap = section.get("softcap")) {
     a.softcap = evaluate_number(*softcap, scope.variables);
     expect(a.softcap >= 0, *softcap, "softcap", a.softcap, "0 (none) or more");

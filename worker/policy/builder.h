@@ -60,7 +60,6 @@ class Builder {
 
   // stacks.cpp
   Input input(const Context&, const Node& section, const std::string& path);
-  void patches(const Context&, const Node& section, const Scope&, const std::string& path, Input&);
   void image_size(const Context&, const Node& section, const Scope&, Input&);
   void position(const Context&, const Node& section, const Scope&, const std::string& path, Input&);
   static int64_t input_width(const Context&, const Input&);
@@ -119,6 +118,10 @@ class Builder {
   std::optional<GridPosition> grid(const Context&, const Node& position, const Scope&, const std::string& path);
   std::optional<Param> queries(const Context&, const Node& section, const Scope&, const std::string& path);
   void add_positions(Stack&) const;
+
+  // images/patch_grid.cpp
+  void patches(const Context&, const Node& section, const Scope&, const std::string& path, Input&);
+  PatchGrid patch_grid(const Context&, const Node& patches, const Scope&, const std::string& path);
 
   // images/pixels.cpp
   int64_t pixel_positions(const Context&, const Node& section, const Scope&, const std::string& path, Pixels&);

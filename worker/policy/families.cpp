@@ -15,8 +15,10 @@ std::vector<Family> families() {
       const Node *refusal = architecture.get("refuse"), *task = architecture.get("task"),
                  *kind = architecture.get("kind");
       FamilyClass one{name.text, kind ? *parse<ModelKind>(kind->text) : family.kind, {}, ""};
-      if (task) one.task = parse<Task>(task->text);
-      if (refusal && refusal->is_scalar()) one.refusal = refusal->text;
+      if (refusal && refusal->is_scalar())
+        one.refusal = refusal->text;
+      else if (task)
+        one.task = parse<Task>(task->text);
       family.classes.push_back(std::move(one));
     }
     all.push_back(std::move(family));

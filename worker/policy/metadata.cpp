@@ -8,6 +8,7 @@
 #include <set>
 #include <tuple>
 
+#include "contract/image_patches.h"
 #include "contract/query_block.h"
 #include "worker/policy/roles.h"
 #include "worker/policy/tensor_slices.h"
@@ -195,6 +196,10 @@ StackMetadata model_metadata(const Stack& stack) {
   metadata.vocab = stack.vocab;
   metadata.positions = stack.positions;
   metadata.media = stack.input.reads_media();
+  if (stack.input.patch_grid) {
+    metadata.positions = counted_image_patches;
+    metadata.query_block = patch_query_block;
+  }
   metadata.integers = stack.input.quantized.has_value();
   if (stack.layers.empty()) return metadata;
   const Layer& layer = stack.layers.front();

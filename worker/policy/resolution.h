@@ -23,6 +23,9 @@ std::string class_of(const CheckpointView&, const Node& policy);
 /// Returns the class with this name. Throws Error{UnknownArchitecture} when the policy does not have it, or refuses it
 /// or this config.json.
 Architecture architecture_of(std::string name, const Node& policy, const Variables&);
+/// Returns the class that a row of the policy describes, also one that is refused alone: as a part of another model.
+/// Throws Error{UnknownArchitecture} where the policy or the row refuses this config.json.
+Architecture described(std::string name, const Node& row, const Node& policy, const Variables&);
 void set_class(const Architecture&, Model&);
 /// Sets the end, start and forced tokens.
 void read_token_ids(const checkpoint::Checkpoint&, const Node& policy, const Variables&, Model&);
@@ -36,9 +39,11 @@ Model resolve_composite(const CheckpointView&, const Node& policy);
 /// Builds a model that retrieves passages, from an encoder of questions, an index and a generator (retrieval.cpp).
 Model resolve_retrieval(const CheckpointView&, const Node& policy);
 
-/// The tensors of a tower of images and of its projector: what their names begin with.
+/// The tensors of a tower of images and of its projectors: what their names begin with.
 struct ImageTensors {
-  std::string tower, projector;
+  std::string tower, projector, deepstack;  ///< the last one is empty where there is none
+
+  std::vector<std::string> prefixes() const;
 };
 
 /// Returns where the checkpoint has the tensors that `images` of the policy describes; nothing where the policy or

@@ -64,17 +64,22 @@ Architecture architecture_of(std::string name, const Node& policy, const Variabl
     refuse(Reason::UnknownArchitecture, "config.json says architecture \"" + name + "\", the policy " +
                                             (policy.file ? *policy.file : "") + " knows " + all);
   }
-  const Node *refusal = found->get("refuse"), *kind = found->get("kind");
+  const Node* refusal = found->get("refuse");
   if (refusal && refusal->is_scalar())
     refuse(Reason::UnknownArchitecture, name + " is not served: " + refusal->text + " (" + refusal->where() + ")");
-  check_refusals(refusal, variables);
+  return described(std::move(name), *found, policy, variables);
+}
+
+Architecture described(std::string name, const Node& row, const Node& policy, const Variables& variables) {
+  const Node* kind = row.get("kind");
+  check_refusals(row.get("refuse"), variables);
   check_refusals(policy.get("refuse"), variables);
-  Architecture architecture{name,
-                            *parse<Task>(found->get("task")->text),
+  Architecture architecture{std::move(name),
+                            *parse<Task>(row.get("task")->text),
                             *parse<ModelKind>((kind ? kind : policy.get("kind"))->text),
-                            texts_of(found->get("heads")),
-                            texts_of(found->get("stacks")),
-                            found};
+                            texts_of(row.get("heads")),
+                            texts_of(row.get("stacks")),
+                            &row};
   if (const Node* stacks = policy.get("stacks"); stacks && architecture.stacks.empty()) {
     for (const auto& entry : stacks->entries) architecture.stacks.push_back(entry.first.text);
   }
@@ -216,7 +221,7 @@ Model resolve_alone(const CheckpointView& view, const Node& policy) {
   read_token_ids(view.checkpoint, policy, variables, model);
   const std::optional<ImageTensors> images = find_image_tensors(view, policy);
   CheckpointView own = view;
-  if (images) own.others = {images->tower, images->projector};
+  if (images) own.others = images->prefixes();
   build(own, policy, architecture, std::nullopt, model);
   if (images) add_image_tower(view, policy, *images, model);
   return model;

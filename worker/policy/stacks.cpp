@@ -248,19 +248,6 @@ std::optional<Features> Builder::features(const Context& context, const Node& se
   return features;
 }
 
-void Builder::patches(const Context& context, const Node& section, const Scope& scope, const std::string& path,
-                      Input& input) {
-  const Node* patches = section.get("patches");
-  if (!patches || input.projection) return;
-  const Node *channels = patches->get("channels"), *size = patches->get("size");
-  if (!channels || !size) refuse_policy(*patches, "patches need \"channels\" and \"size\"");
-  const auto [height, width] = height_and_width(*size, scope.variables);
-  const ParamRequest request{.role = Role::PatchProjection,
-                             .path = path + "patches",
-                             .shape = {context.sizes.hidden, evaluate_int(*channels, scope.variables), height, width}};
-  input.projection = linear(context, patches, nullptr, scope, request, Role::HeadDenseBias, true);
-}
-
 /// Sets the size of images. Where the policy does not say it, they are squares of as many patches as the stack has
 /// positions.
 void Builder::image_size(const Context& context, const Node& section, const Scope& scope, Input& input) {

@@ -23,6 +23,9 @@ int64_t num_rows(const Arrays& inputs) {
 }
 
 int64_t row_tokens(const Arrays& inputs, int64_t step_tokens, int64_t image_tokens) {
+  if (const auto grids = inputs.find(image_grids), patches = inputs.find("pixel_values");
+      grids != inputs.end() && patches != inputs.end())
+    return std::clamp<int64_t>(patches->second.shape[0] / std::max<int64_t>(1, grids->second.shape[0]), 1, step_tokens);
   const int64_t of_image = image_tokens > 0 ? std::min(image_tokens, step_tokens) : step_tokens / images_per_step;
   int64_t cost = 1;
   for (const auto& [name, array] : inputs) {

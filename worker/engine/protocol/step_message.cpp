@@ -35,7 +35,8 @@ size_t checked_drafts(const StepEntry& entry) {
   return static_cast<size_t>(entry.drafts);
 }
 
-/// Throws std::invalid_argument unless the places of images are tokens of the entry, one after another, with rows.
+/// Throws std::invalid_argument unless the places of images are tokens of the entry, one after another, with rows, and
+/// each token has positions along all axes or none has.
 void check_images(const StepEntry& entry) {
   const std::vector<int32_t>& places = entry.image_places;
   const bool ascend = std::adjacent_find(places.begin(), places.end(), std::greater_equal<>()) == places.end(),
@@ -44,6 +45,8 @@ void check_images(const StepEntry& entry) {
   if (places.empty() ? !entry.image_rows.empty()
                      : entry.image_rows.empty() || entry.image_rows.size() % places.size() != 0)
     throw std::invalid_argument("step message: rows of images that are not as many as their places");
+  if (!entry.axes.empty() && entry.axes.size() != axes_of_token * entry.tokens.size())
+    throw std::invalid_argument("step message: positions along axes that are not three for each token");
 }
 
 /// Throws std::invalid_argument unless the ranges of tokens that see each other stand one behind another before the
@@ -71,7 +74,7 @@ void visit_entry(Visit& visit, Entry& e) {
     for (auto& one : e.draft_sampling) visit_device_sampling(visit, one);
   }
   visit(e.source_inputs), visit(e.scored), visit(e.scored_best), visit(e.adapter);
-  visit(e.image_places), visit(e.image_rows), visit(e.bidirectional);
+  visit(e.image_places), visit(e.image_rows), visit(e.position_shift), visit(e.axes), visit(e.bidirectional);
 }
 
 template <typename Visit, typename Message>

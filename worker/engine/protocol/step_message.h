@@ -12,6 +12,9 @@
 
 namespace pm::engine {
 
+/// Time, row and column: the axes along which tokens have positions where images among them have any size.
+inline constexpr int64_t axes_of_token = 3;
+
 /// The output that a step computes from the last token of an entry, and from the rows of drafts.
 enum class OutputKind : uint8_t {
   None,
@@ -54,6 +57,9 @@ struct StepEntry {
   int32_t adapter = 0;        ///< slot of the adapter of its rows; 0: the base model
   std::vector<int32_t> image_places = {};  ///< ascending: which of `tokens` are of images
   std::vector<float> image_rows = {};      ///< [image_places, hidden]: the rows in their place
+  int32_t position_shift = 0;  ///< of the positions of all tokens; not 0 behind images with rows and columns
+  /// [tokens, 3]: positions along time, rows and columns, where they are not context + position_shift + 0, 1, ...
+  std::vector<int32_t> axes = {};
   /// First positions and ends, in turn, of tokens that attend to each other in both directions: those of an image.
   std::vector<int32_t> bidirectional = {};
   bool operator==(const StepEntry&) const = default;

@@ -24,6 +24,19 @@ int64_t cache_slot(const std::vector<int32_t>& blocks, int64_t at) {
   return blocks.at(static_cast<size_t>(at / block_tokens)) * block_tokens + at % block_tokens;
 }
 
+/// Returns the positions along axes [tokens, 3] of all tokens; undefined where each token has one position.
+at::Tensor axes_of(const StepMessage& message, const at::Tensor& positions) {
+  const auto has = [](const StepEntry& entry) { return !entry.axes.empty(); };
+  if (std::none_of(message.entries.begin(), message.entries.end(), has)) return {};
+  at::Tensor all = positions.unsqueeze(1).repeat({1, axes_of_token});
+  for (int64_t first = 0; const StepEntry& entry : message.entries) {
+    const auto count = static_cast<int64_t>(entry.tokens.size());
+    if (has(entry)) all.narrow(0, first, count).copy_(at::tensor(entry.axes, at::kInt).view({count, axes_of_token}));
+    first += count;
+  }
+  return all;
+}
+
 /// Returns the rows of images among the tokens of the entries.
 layers::PlacedRows image_rows(const StepMessage& message) {
   std::vector<int64_t> places;
@@ -67,7 +80,7 @@ int32_t graph_bucket(const StepMessage& message, parallel::Executor& executor) {
   const parallel::GenerationExecutor* generation = executor.generation();
   const bool single = std::all_of(message.entries.begin(), message.entries.end(), [](const StepEntry& entry) {
     return entry.tokens.size() == 1 && !entry.encodes() && !entry.long_rope && entry.scored.empty() &&
-           entry.adapter == 0 && entry.image_places.empty();
+           entry.adapter == 0 && entry.image_places.empty() && entry.axes.empty();
   });
   return generation && single && !message.entries.empty()
              ? static_cast<int32_t>(generation->bucket(static_cast<int64_t>(message.entries.size())))
@@ -108,7 +121,7 @@ models::StepRows Rank::build_rows(const StepMessage& message) {
     const auto first = static_cast<int64_t>(tokens.size()), count = static_cast<int64_t>(entry.tokens.size());
     for (int64_t i = 0; i < count; ++i) {
       tokens.push_back(entry.tokens[static_cast<size_t>(i)]);
-      positions.push_back(entry.context + i);
+      positions.push_back(entry.context + entry.position_shift + i);
       if (caches) cache_slots.push_back(cache_slot(slot.blocks, entry.context + i));
     }
     batch.sequences.spans.push_back({.first = first,
@@ -139,6 +152,7 @@ models::StepRows Rank::build_rows(const StepMessage& message) {
   }
   batch.tokens = tensor_of(tokens);
   batch.positions = tensor_of(positions);
+  batch.axes = axes_of(message, batch.positions);
   const auto is_long = [](const StepEntry& entry) { return entry.long_rope; };
   if (std::any_of(message.entries.begin(), message.entries.end(), is_long)) {
     batch.long_rows = at::zeros_like(batch.positions, at::kBool);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "contract/image_patches.h"
 #include "planner/memory.h"
 #include "planner/strategies/layout.h"
 #include "worker/engine/ranks/device.h"
@@ -141,7 +142,8 @@ StepMessage largest_step(const policy::Model& model, const Plan& plan, int64_t b
   inputs[inputs.empty() ? "input_ids" : "decoder_input_ids"] = {{1, row},
                                                                 std::vector<int64_t>(static_cast<size_t>(row))};
   message.forward = ForwardJob{{std::move(inputs)}, false, false, {}};
-  if (Arrays image = models::blank_image(model); !image.empty()) message.forward->inputs.push_back(std::move(image));
+  if (Arrays image = models::blank_image(model, counted_image_patches); !image.empty())
+    message.forward->inputs.push_back(std::move(image));
   needed = next;
   return message;
 }

@@ -8,6 +8,7 @@
 
 #include "worker/base/error.h"
 #include "worker/engine/scheduling/batcher_plan.h"
+#include "worker/engine/scheduling/prompt_image_entries.h"
 
 namespace pm::engine {
 
@@ -40,22 +41,6 @@ void check_parameters(const Request& request) {
            "; set num_beams to 1 or omit prompt_logprobs");
 }
 
-/// Checks that images stand in the prompt, one behind another, with a row for each of their tokens.
-void check_images(const Request& request, const Limits& limits) {
-  if (request.images.empty()) return;
-  if (limits.image_width == 0) refuse("the prompt has images; this model reads none among the tokens of a prompt");
-  int64_t end = 0;
-  for (const PromptImage& image : request.images) {
-    const auto rows = image.rows ? static_cast<int64_t>(image.rows->size()) : 0;
-    if (image.first < end || image.tokens < 1 || image.key >= 0 ||
-        image.first + image.tokens > static_cast<int64_t>(request.prompt.size()) ||
-        rows != image.tokens * limits.image_width)
-      refuse("an image has " + text(rows) + " numbers for " + text(image.tokens) + " tokens from " + text(image.first) +
-             " on, expected " + text(limits.image_width) + " for each of tokens of the prompt");
-    end = image.first + image.tokens;
-  }
-}
-
 }  // namespace
 
 Batcher::Batcher(const Limits& limits) : limits_(limits), pool_(limits.kv_blocks) {
@@ -79,7 +64,7 @@ std::unique_ptr<SequenceGroup> Batcher::make(Request request, std::function<void
         refuse("token id " + text(id) + " is outside the vocabulary of " + text(vocabulary) + " tokens");
   };
   check_ids(request.prompt);
-  check_images(request, limits_);
+  check_images(request, limits_.image_width);
   auto group = std::make_unique<SequenceGroup>();
   const auto add_tokens = [&](std::vector<int32_t> tokens) {
     const auto states = static_cast<int64_t>(tokens.size());
@@ -346,20 +331,6 @@ Batcher::Allocation Batcher::allocate_next_blocks(SequenceGroup& group, std::vec
   return Allocation::Done;
 }
 
-namespace {
-
-/// Returns how many of `count` tokens from `first` on make a chunk that ends in no image: those before it, or all of an
-/// image at the beginning, which may be more than `count`.
-int64_t without_parts_of_images(const Request& request, int64_t first, int64_t count) {
-  for (const PromptImage& image : request.images) {
-    const int64_t begin = image.first - first, end = begin + image.tokens;
-    if (begin < count && count < end) return begin > 0 ? begin : end;
-  }
-  return count;
-}
-
-}  // namespace
-
 void Batcher::plan_prompts(Plan& plan) {
   for (auto& group : running_) {
     for (Sequence& sequence : group->sequences) {
@@ -401,26 +372,6 @@ void Batcher::add_source(Plan& plan, SequenceGroup& group, Sequence& sequence) {
   plan.message.entries.push_back(std::move(entry));
 }
 
-namespace {
-
-/// Adds the rows of images among `count` tokens from `first` on, and which tokens see each other if those of an image
-/// do.
-void add_image_rows(const Request& request, int64_t first, int64_t count, bool bidirectional, StepEntry& entry) {
-  for (const PromptImage& image : request.images) {
-    const int64_t begin = std::max(first, image.first), end = std::min(first + count, image.first + image.tokens);
-    if (begin >= end) continue;
-    if (bidirectional)
-      entry.bidirectional.insert(entry.bidirectional.end(),
-                                 {static_cast<int32_t>(image.first), static_cast<int32_t>(image.first + image.tokens)});
-    const auto width = static_cast<std::ptrdiff_t>(image.rows->size()) / image.tokens;
-    for (int64_t place = begin; place < end; ++place) entry.image_places.push_back(static_cast<int32_t>(place - first));
-    entry.image_rows.insert(entry.image_rows.end(), image.rows->begin() + (begin - image.first) * width,
-                            image.rows->begin() + (end - image.first) * width);
-  }
-}
-
-}  // namespace
-
 /// Returns the entry of a sequence's next tokens, and counts what the ranks know after it.
 StepEntry Batcher::make_entry(SequenceGroup& group, Sequence& sequence, int64_t tokens) const {
   EncoderSource* source = group.has_source() ? &group.sources[static_cast<size_t>(sequence.source)] : nullptr;
@@ -430,7 +381,7 @@ StepEntry Batcher::make_entry(SequenceGroup& group, Sequence& sequence, int64_t 
   entry.long_rope = group.long_rope && sequence.computed < limits_.short_rope_tokens;
   const auto from = sequence.tokens.begin() + static_cast<std::ptrdiff_t>(sequence.computed);
   entry.tokens.assign(from, from + static_cast<std::ptrdiff_t>(tokens));
-  add_image_rows(group.request, sequence.computed, tokens, limits_.bidirectional_images, entry);
+  add_images(group.request, sequence.computed, tokens, limits_.bidirectional_images, entry);
   if (sequence.reset_table) {
     entry.reset_table = true;
     if (source) entry.source_blocks = source->blocks, entry.source_tokens = source->states;

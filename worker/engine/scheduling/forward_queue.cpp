@@ -30,9 +30,10 @@ bool ForwardQueue::runs_alone(const ForwardRequest& request) const {
 
 int64_t ForwardQueue::next_rows(const QueuedForward& forward) const {
   // samples of audio stay together: the perplexity of a codebook is one number of all rows
-  if (mixes_rows(forward.request) || forward.request.inputs.contains("input_values"))
+  const Arrays& inputs = forward.request.inputs;
+  if (mixes_rows(forward.request) || inputs.contains("input_values") || inputs.contains(image_grids))
     return forward.rows - forward.sent_rows;
-  const int64_t fit = std::min(rows_per_step(forward.request.inputs, forward.sent_rows, step_tokens_, image_tokens_),
+  const int64_t fit = std::min(rows_per_step(inputs, forward.sent_rows, step_tokens_, image_tokens_),
                                std::max<int64_t>(1, step_tokens_ / std::max<int64_t>(1, least_cost_))),
                 part = std::max<int64_t>(1, (forward.rows + parts_ - 1) / parts_);
   return std::min({fit, part, std::max<int64_t>(1, forward.rows - forward.sent_rows)});

@@ -8,6 +8,8 @@ namespace pm::layers {
 ImageProjector::ImageProjector(const policy::ImageProjector& projector, std::array<int64_t, 2> patches, Loader& loader)
     : skipped_(projector.skipped),
       pooled_(projector.pooled),
+      merged_(projector.merged),
+      norm_merged_(projector.norm_merged),
       patches_(patches),
       first_(projector.first, loader),
       activation_(projector.activation) {
@@ -23,9 +25,18 @@ at::Tensor ImageProjector::operator()(const at::Tensor& states, int64_t length) 
     x = x.reshape({-1, down, pooled_, across, pooled_, width}).mean({2, 4});
   }
   x = x.reshape({-1, width});
-  if (norm_) x = (*norm_)(x);
-  x = activate(activation_, first_(x));
-  return last_ ? (*last_)(x) : x;
+  return projected(norm_ ? (*norm_)(x) : x);
+}
+
+at::Tensor ImageProjector::of_squares(const at::Tensor& states) const {
+  const at::Tensor before = norm_ && !norm_merged_ ? (*norm_)(states) : states,
+                   squares = before.reshape({-1, merged_ * states.size(1)});
+  return projected(norm_ && norm_merged_ ? (*norm_)(squares) : squares);
+}
+
+at::Tensor ImageProjector::projected(const at::Tensor& x) const {
+  const at::Tensor made = activate(activation_, first_(x));
+  return last_ ? (*last_)(made) : made;
 }
 
 }  // namespace pm::layers

@@ -16,9 +16,13 @@ class ImageProjector {
   ImageProjector(const policy::ImageProjector&, std::array<int64_t, 2> patches, Loader&);
   /// [images x length, hidden] F32 -> [images x rows, hidden of the decoder] F32.
   at::Tensor operator()(const at::Tensor& states, int64_t length) const;
+  /// [patches, hidden] F32, those of a square one behind another -> [squares, hidden of the decoder] F32.
+  at::Tensor of_squares(const at::Tensor& states) const;
 
  private:
-  int64_t skipped_, pooled_;
+  at::Tensor projected(const at::Tensor& x) const;
+  int64_t skipped_, pooled_, merged_;
+  bool norm_merged_;
   std::array<int64_t, 2> patches_;
   std::optional<Norm> norm_;
   Linear first_;

@@ -12,10 +12,13 @@ void place_images(const policy::Stack& stack, const Inputs& inputs, StackInput& 
   const auto tower = images ? inputs.stack_inputs.find(images->stack) : inputs.stack_inputs.end();
   if (tower == inputs.stack_inputs.end()) return;
   at::Tensor places = (stack_input.batch.tokens == images->token).nonzero().squeeze(1);
-  if (places.numel() != tower->second.rows * images->rows)
+  const at::Tensor& squares = tower->second.batch.patches.squares;
+  const int64_t rows = squares.defined() ? squares.numel() : tower->second.rows * images->rows;
+  if (places.numel() != rows)
     refuse("input_ids has " + std::to_string(places.numel()) + " tokens of images (id " +
            std::to_string(images->token) + "), pixel_values has " + std::to_string(tower->second.rows) + " images of " +
-           std::to_string(images->rows) + " tokens each");
+           (squares.defined() ? std::to_string(rows) + " tokens together"
+                              : std::to_string(images->rows) + " tokens each"));
   stack_input.batch.images.places = std::move(places);
 }
 

@@ -65,6 +65,22 @@ void lay_out(const std::string& name, const at::Tensor& mask, StackInput& stack_
   stack_input.places = at::cat(places);
 }
 
+void hide_padding(const policy::Model& model, const std::string& name, const at::Tensor& mask,
+                  StackInput& stack_input) {
+  for (int64_t row = 0; row < mask.size(0); ++row) {
+    const at::Tensor seen = mask[row].nonzero().squeeze(1);
+    const int64_t count = seen.numel();
+    if (count == 0) refuse("row " + std::to_string(row) + " of " + name + " is all zero");
+    const int64_t first = seen[0].item<int64_t>();
+    if (seen[-1].item<int64_t>() - first != count - 1)
+      refuse("row " + std::to_string(row) + " of " + name + " has a 0 between ones; tokens of " + model.architecture +
+             " read their neighbors, so that padding has to stand before or behind the text");
+    ops::SequenceSpan& span = stack_input.batch.sequences.spans[static_cast<size_t>(row)];
+    span.keys = count;
+    span.key_row = span.first + first;
+  }
+}
+
 StackInput with_rows(const StackInput& input, const layers::PooledRows& rows) {
   StackInput made;
   made.batch.sequences.spans = rows.spans;

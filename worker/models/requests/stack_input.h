@@ -3,6 +3,7 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include <array>
 #include <map>
 #include <optional>
 #include <string>
@@ -10,16 +11,18 @@
 
 #include "worker/layers/batch.h"
 #include "worker/layers/rows/pooling.h"
+#include "worker/policy/spec/model.h"
 
 namespace pm::models {
 
 /// The input of one stack, and where its rows belong in the padded form.
 struct StackInput {
   layers::Batch batch;
-  int64_t rows = 0, length = 0;           ///< of the padded form
-  int64_t tokens = 0;                     ///< columns of tokens or patches; dense vectors have the columns after them
-  std::vector<at::Tensor> columns;        ///< of each sequence: the columns that its tokens came from
-  at::Tensor places;                      ///< [tokens]: the index of each in [rows x length]
+  int64_t rows = 0, length = 0;     ///< of the padded form
+  int64_t tokens = 0;               ///< columns of tokens or patches; dense vectors have the columns after them
+  std::vector<at::Tensor> columns;  ///< of each sequence: the columns that its tokens came from
+  at::Tensor places;                ///< [tokens]: the index of each in [rows x length]
+  std::vector<std::array<int64_t, 2>> image_grids;  ///< of images of any size: rows and columns of squares of patches
   bool has_targets = false;               ///< the columns behind the tokens are those of targets (policy::Targets)
   at::Tensor entity_starts, entity_ends;  ///< [entities]: rows of the tokens where the mention of each begins and ends
 
@@ -38,6 +41,10 @@ struct StackInput {
 /// Lays out the columns with mask 1 of all rows [rows, length] one after another. Throws Error{InvalidRequest} that
 /// names the tensor `name` for a row without any.
 void lay_out(const std::string& name, const at::Tensor& mask, StackInput&);
+
+/// Makes the tokens with mask 1 [rows, length] the only keys of rows that were laid out with their padding. Throws
+/// Error{InvalidRequest} that names the tensor `name` for a row without any, or with a 0 between ones.
+void hide_padding(const policy::Model&, const std::string& name, const at::Tensor& mask, StackInput&);
 
 /// Returns the input with the rows of layers that pool, which all are laid out with their padding: as many for each row
 /// of the padded form.

@@ -43,6 +43,39 @@ double number_of(const json& scaling, const char* key, double default_value) {
   return found != scaling.end() && found->is_number() ? found->get<double>() : default_value;
 }
 
+/// Returns which axis turns each of the frequencies. In sections each axis has as many as `sections` says, one axis
+/// after another (Qwen2-VL); interleaved they take turns within the first sections[axis] x count, and the first axis
+/// has the others (Qwen3-VL); apart each has the same number.
+RotaryAxes axes_of(const Node& at, const std::string& layout, int64_t count, const json& sections,
+                   int64_t frequencies) {
+  RotaryAxes axes{.count = count, .of_frequency = {}, .apart = layout == "apart"};
+  if (axes.apart) {
+    if (count < 1 || frequencies % count != 0)
+      unreadable(at,
+                 std::to_string(frequencies) + " frequencies are not divided by " + std::to_string(count) + " axes");
+    for (int64_t i = 0; i < frequencies; ++i) axes.of_frequency.push_back(i / (frequencies / count));
+    return axes;
+  }
+  const auto whole = [](const json& one) { return one.is_number_integer() && one.get<int64_t>() >= 0; };
+  if (!sections.is_array() || sections.empty() || !std::all_of(sections.begin(), sections.end(), whole))
+    unreadable(at, "the sections of rotary axes are " + sections.dump() + ", expected a list of numbers");
+  axes.count = static_cast<int64_t>(sections.size());
+  if (layout == "interleaved") {
+    for (int64_t i = 0; i < frequencies; ++i) {
+      const int64_t axis = i % axes.count, end = sections[static_cast<size_t>(axis)].get<int64_t>() * axes.count;
+      axes.of_frequency.push_back(i < end ? axis : 0);
+    }
+    return axes;
+  }
+  for (size_t axis = 0; axis < sections.size(); ++axis)
+    axes.of_frequency.insert(axes.of_frequency.end(), sections[axis].get<size_t>(), static_cast<int64_t>(axis));
+  if (static_cast<int64_t>(axes.of_frequency.size()) != frequencies)
+    unreadable(at, "the sections of rotary axes " + sections.dump() + " have " +
+                       std::to_string(axes.of_frequency.size()) + " frequencies, the rotary dimensions " +
+                       std::to_string(frequencies));
+  return axes;
+}
+
 }  // namespace
 
 /// Reads a scaling of type longrope (its old name: su). transformers' `_compute_longrope_parameters` has the factor of
@@ -105,6 +138,13 @@ std::optional<Rotary> Builder::rotary(const Context& context, const Node& sectio
     if (rotary.scaling.is_object() && rotary.scaling.value(key, json()) == "default") rotary.scaling = nullptr;
   }
   rotary.long_rope = long_rope(context, *node, scope, rotary);
+  if (const Node* axes = node->get("axes")) {
+    const Node *layout = axes->get("layout"), *sections = axes->get("sections"), *count = axes->get("count");
+    if (!layout) refuse_policy(*axes, "axes need a \"layout\"");
+    rotary.axes = axes_of(*axes, parse_keyword(*layout, scope.variables, rotary_axes_words),
+                          count ? evaluate_int(*count, scope.variables) : 2,
+                          sections ? evaluate(*sections, scope.variables, true) : json(), rotary.dims / 2);
+  }
   const Node *growth = node->get("query_growth"), *grows = growth ? growth->get("when") : nullptr;
   if (growth && (!grows || evaluate_bool(*grows, scope.variables))) {
     const Node *beta = growth->get("beta"), *original = growth->get("original");

@@ -6,6 +6,7 @@
 #include "worker/base/error.h"
 #include "worker/policy/keywords.h"
 #include "worker/policy/parts/composite_part.h"
+#include "worker/policy/parts/projector_builder.h"
 
 namespace pm::policy {
 
@@ -28,11 +29,12 @@ std::optional<std::string> find_beginning(const CheckpointView& view, const Node
 /// Returns the class that gives the states of images: what transformers' AutoModel makes.
 Architecture tower_class(const Part& part, const std::string& section) {
   const Node* table = part.policy.get("compose") ? nullptr : part.policy.get("architectures");
-  for (const auto& [name, row] : table ? table->entries : decltype(table->entries){}) {
+  if (!table) refuse(of_part(part, section) + ", which is made of parts itself");
+  for (const auto& [name, row] : table->entries) {
     const Node *task = row.get("task"), *kind = row.get("kind");
     const std::string& word = (kind ? kind : part.policy.get("kind"))->text;
     if (task && task->text == to_string(Task::Embed) && word == to_string(ModelKind::Vision) && !row.get("heads"))
-      return architecture_of(name.text, part.policy, part.variables);
+      return described(name.text, row, part.policy, part.variables);
   }
   refuse(of_part(part, section) + ", which has no class that gives the states of patches of images");
 }
@@ -64,7 +66,7 @@ void build_tower(Part& part, const Node& images, const Variables& variables) {
   const Architecture architecture = tower_class(part, images.get("section")->text);
   set_class(architecture, part.model);
   build(part.view, part.policy, architecture, std::nullopt, part.model);
-  if (part.model.stacks.size() != 1 || !part.model.stacks[0].input.reads_images())
+  if (part.model.stacks.size() != 1 || !part.model.stacks[0].input.reads_patches())
     refuse(of_part(part, images.get("section")->text) + ": " + architecture.name +
            " is not one stack of patches of images");
   const Node* state = images.get("state");
@@ -79,70 +81,37 @@ void build_tower(Part& part, const Node& images, const Variables& variables) {
   cut(part, count);
 }
 
-/// Builds the projector of a tower's states.
-class Projector {
- public:
-  Projector(const CheckpointView& view, const Node& policy, const Node& section, const Variables& variables)
-      : binder_(view, policy), section_(section) {
-    scope_.stack = tower_name;
-    scope_.variables = variables;
+/// Finds the policy of the tower: that of the section's model_type, or the one that `images` names.
+void open_tower(Part& tower, const Node& images, const Variables& variables) {
+  const Node* named = images.get("tower");
+  if (!named) return open_part(tower, *images.get("section"));
+  tower.type = evaluate_text(*named, variables);
+  tower.policy = builtin_policy(tower.type);
+  tower.variables = {&tower.view.config, {tower.policy.get("let")}, std::nullopt};
+  tower.model.model_type = tower.type;
+}
+
+/// Returns the layers of the tower behind which deep projectors read its states.
+std::vector<int64_t> deep_layers(const Node& deepstack, const Variables& variables) {
+  const json listed = evaluate(*deepstack.get("states"), variables, /*nullable=*/true);
+  std::vector<int64_t> layers;
+  for (const json& one : listed) {
+    if (!one.is_number_integer() || one.get<int64_t>() < (layers.empty() ? 0 : layers.back() + 1))
+      throw Error(Reason::ModelUnreadable, deepstack.get("states")->where() + ": the layers of deepstack are " +
+                                               listed.dump() + ", expected ascending numbers of layers");
+    layers.push_back(one.get<int64_t>());
   }
+  return layers;
+}
 
-  ImageProjector build(int64_t in, int64_t out) {
-    ImageProjector made;
-    if (const Node* pool = section_.get("pool")) made.pooled = evaluate_int(*pool, scope_.variables);
-    made.norm = norm(in);
-    const bool two = section_.get("last") != nullptr;
-    made.first = linear("first", two ? -1 : out, in);
-    if (const Node* act = section_.get("act")) made.activation = parse_enum<Activation>(*act, scope_.variables);
-    if (two) made.last = linear("last", out, made.first.weight.shape.empty() ? -1 : made.first.weight.shape[0]);
-    return made;
-  }
-  std::vector<std::string> finish() { return binder_.finish(); }
-
- private:
-  std::string path(const char* key) const { return std::string(tower_name) + ".output.image_projector." + key; }
-
-  std::optional<Param> bind(const Binding& row, ParamRequest request, std::string_view suffix) {
-    return binder_.bind(std::move(request), binder_.names(*row.names(), scope_, suffix), row, scope_);
-  }
-
-  std::optional<Norm> norm(int64_t width) {
-    const std::optional<Binding> row = binder_.binding(section_.get("norm"), scope_.variables);
-    if (!row) return std::nullopt;
-    const Node *kind = row->option("kind"), *eps = row->option("eps");
-    Norm made;
-    if (kind) made.kind = norm_kind(parse_keyword(*kind, scope_.variables, norm_words));
-    if (eps) made.eps = evaluate_number(*eps, scope_.variables);
-    ParamRequest request{.role = Role::NormWeight, .path = path("norm") + ".weight", .shape = {width}};
-    made.weight = bind(*row, request, ".weight");
-    if (!is_layer_norm(made.kind)) return made;
-    request.role = Role::NormBias;
-    request.path = path("norm") + ".bias";
-    made.bias = bind(*row, request, ".bias");
-    return made;
-  }
-
-  Linear linear(const char* key, int64_t out, int64_t in) {
-    const std::optional<Binding> row = binder_.binding(section_.get(key), scope_.variables);
-    if (!row) return {};
-    ParamRequest request{.role = Role::HeadDenseWeight, .path = path(key) + ".weight", .shape = {out, in}};
-    if (const Node* layout = row->option("layout"))
-      request.conv1d = parse_keyword(*layout, scope_.variables, layout_words) == "conv1d";
-    const std::optional<Param> weight = bind(*row, request, ".weight");
-    const Node* bias = row->option("bias");
-    if (bias && !evaluate_bool(*bias, scope_.variables)) return {weight.value_or(Param{}), {}};
-    request = {.role = Role::HeadDenseBias, .path = path(key) + ".bias", .shape = {out}};
-    return {weight.value_or(Param{}), bind(*row, request, ".bias")};
-  }
-
-  Binder binder_;
-  const Node& section_;
-  Scope scope_;
-};
+void sort_names(std::vector<std::string>& names) {
+  std::sort(names.begin(), names.end());
+  names.erase(std::unique(names.begin(), names.end()), names.end());
+}
 
 /// Returns the number of rows that the projector makes of an image.
 int64_t rows_of_image(const Stack& stack, const ImageProjector& projector, const Node& images) {
+  if (stack.input.patch_grid) return 0;
   const int64_t states = stack.positions - projector.skipped;
   if (projector.skipped < 0 || states < 1)
     refuse(images.where() + ": " + std::to_string(projector.skipped) + " of the " + std::to_string(stack.positions) +
@@ -181,6 +150,12 @@ ImageTokens read_tokens(const Node& images, const Variables& variables, int64_t 
 
 }  // namespace
 
+std::vector<std::string> ImageTensors::prefixes() const {
+  std::vector<std::string> all{tower, projector};
+  if (!deepstack.empty()) all.push_back(deepstack);
+  return all;
+}
+
 std::optional<ImageTensors> find_image_tensors(const CheckpointView& view, const Node& policy) {
   const Node* images = policy.get("images");
   const json& config = view.checkpoint.config();
@@ -194,44 +169,55 @@ std::optional<ImageTensors> find_image_tensors(const CheckpointView& view, const
                                              "\", although config.json has a section \"" +
                                              images->get("section")->text + "\" (" + listed.where() + ")");
   };
-  return ImageTensors{find(*images->get("prefix")), find(*images->get("projector")->get("prefix"))};
+  const Variables variables{&config, {}, std::nullopt};
+  const Node* deep = images->get("deepstack");
+  return ImageTensors{find(*images->get("prefix")), find(*images->get("projector")->get("prefix")),
+                      deep && !deep_layers(*deep, variables).empty() ? find(*deep->get("prefix")) : std::string()};
 }
 
 void add_image_tower(const CheckpointView& view, const Node& policy, const ImageTensors& tensors, Model& model) {
-  const Node &images = *policy.get("images"), &section = *images.get("section"), &described = *images.get("projector");
+  const Node &images = *policy.get("images"), &section = *images.get("section");
   const json& config = view.checkpoint.config();
   const Variables variables{&config, {}, std::nullopt};
   Part tower{.view = {.checkpoint = view.checkpoint, .config = config.at(section.text), .prefix = tensors.tower}};
+  tower.view.others = {tensors.projector};
+  if (!tensors.deepstack.empty()) tower.view.others.push_back(tensors.deepstack);
   ImageTokens tokens;
   std::vector<std::string> not_loaded;
   try {
-    open_part(tower, section);
+    open_tower(tower, images, variables);
     build_tower(tower, images, variables);
     Stack& stack = tower.model.stacks[0];
     rename_stack(tower.model, std::string(stack.name), tower_name);
-    Stack& reader = model.stacks.back();
-    const CheckpointView rest{.checkpoint = view.checkpoint, .config = config, .prefix = tensors.projector};
-    Projector projector(rest, policy, described, variables);
-    ImageProjector made = projector.build(stack.width(), reader.hidden);
-    not_loaded = projector.finish();
+    tokens = read_tokens(images, variables, model.stacks.back().vocab);
+    const auto rest = [&](const std::string& prefix) {
+      return CheckpointView{.checkpoint = view.checkpoint, .config = config, .prefix = prefix};
+    };
+    const ProjectorBuilder build{policy, stack, variables, model.stacks.back().hidden};
+    ImageProjector made = build.final(rest(tensors.projector), *images.get("projector"), not_loaded);
     if (const Node* skip = images.get("skip")) made.skipped = evaluate_int(*skip, variables);
-    tokens = read_tokens(images, variables, reader.vocab);
     tokens.rows = rows_of_image(stack, made, images);
+    if (!tensors.deepstack.empty()) {
+      const Node& deep = *images.get("deepstack");
+      stack.output.deep_projectors =
+          build.deep(rest(tensors.deepstack), deep, deep_layers(deep, variables), not_loaded);
+      tokens.deepstack = static_cast<int64_t>(stack.output.deep_projectors.size());
+    }
     stack.output.image_projector = std::move(made);
   } catch (const Error& error) {
     if (error.reason != Reason::UnknownArchitecture) throw;
     model.images_refused = error.what();
     for (const auto& [name, info] : view.checkpoint.tensors())
-      if (name.starts_with(tensors.tower) || name.starts_with(tensors.projector)) model.not_loaded.push_back(name);
+      for (const std::string& prefix : tensors.prefixes())
+        if (name.starts_with(prefix)) model.not_loaded.push_back(name);
+    sort_names(model.not_loaded);
     return;
   }
   model.stacks.back().input.images = tokens;
   model.stacks.insert(model.stacks.begin(), std::move(tower.model.stacks[0]));
   for (const auto* names : {&tower.model.not_loaded, &not_loaded})
     model.not_loaded.insert(model.not_loaded.end(), names->begin(), names->end());
-  std::sort(model.not_loaded.begin(), model.not_loaded.end());
-  const auto last = std::unique(model.not_loaded.begin(), model.not_loaded.end());
-  model.not_loaded.erase(last, model.not_loaded.end());
+  sort_names(model.not_loaded);
 }
 
 }  // namespace pm::policy

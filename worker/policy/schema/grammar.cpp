@@ -18,16 +18,19 @@ namespace {
 
 Rule attention(Keys more = {}) {
   const Rule fused{Rule::Kind::Position, fused_words, {{"blocks", expression}, {"order", texts}}};
-  const Rule rotary = section(expressions({"when", "dims", "theta", "scaling", "values"}) +
-                              Keys{{"style", word(rotary_words)},
-                                   {"longrope", section(expressions({"original", "long_factor", "attention_factors"}))},
-                                   {"query_growth", section(expressions({"when", "beta", "original"}))}});
+  const Rule rotary =
+      section(expressions({"when", "dims", "theta", "scaling", "values"}) +
+              Keys{{"style", word(rotary_words)},
+                   {"longrope", section(expressions({"original", "long_factor", "attention_factors"}))},
+                   {"query_growth", section(expressions({"when", "beta", "original"}))},
+                   {"axes", section(Keys{{"layout", word(rotary_axes_words)}} + expressions({"count", "sections"}))}});
   const Rule alibi{Rule::Kind::Flag, {}, {{"when", expression}, {"scaled", expression}, {"bf16", expression}}};
   return section(
       block_keys() +
       Keys{{"mask", word(mask_words)},
            {"scale", expression},
            {"window", expression},
+           {"patch_windows", expression},
            {"alibi", alibi},
            {"sliding_window",
             section({{"size", expression}, {"global_q", linear()}, {"global_k", linear()}, {"global_v", linear()}})},
@@ -246,7 +249,8 @@ Rule stack() {
        {"projection", linear()},
        {"project_tokens", expression},
        {"trigram", expression},
-       {"patches", linear({{"channels", expression}, {"size", expression}, {"image", expression}})},
+       {"patches", linear(expressions({"channels", "size", "image", "frames", "merge", "window"}) +
+                          Keys{{"positions", row({{"rows", expression}})}})},
        {"class_token", row()},
        {"distillation_token", row()},
        {"mask_token", row()},

@@ -8,14 +8,18 @@ namespace pm::policy {
 
 inline Rule images() {
   const Rule matrix = row({{"bias", expression}, {"layout", word(layout_words)}});
-  const Rule projector = section({{"prefix", names},
-                                  {"pool", expression},
-                                  {"norm", norm_row()},
-                                  {"first", matrix},
-                                  {"act", word(words<Activation>())},
-                                  {"last", matrix}});
-  const Keys own{{"section", text}, {"prefix", names}, {"projector", projector}, {"before", text}, {"after", text}};
-  return section(own + expressions({"token", "state", "skip", "bidirectional", "placeholder", "begin", "end"}));
+  const Keys projector{{"prefix", names},    {"pool", expression},
+                       {"norm", norm_row()}, {"norm_merged", expression},
+                       {"first", matrix},    {"act", word(words<Activation>())},
+                       {"last", matrix}};
+  const Keys own{{"section", text},
+                 {"prefix", names},
+                 {"projector", section(projector)},
+                 {"deepstack", section(projector + expressions({"states"}))},
+                 {"before", text},
+                 {"after", text}};
+  return section(own +
+                 expressions({"tower", "token", "state", "skip", "bidirectional", "placeholder", "begin", "end"}));
 }
 
 inline Rule compose() {

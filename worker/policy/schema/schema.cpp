@@ -202,6 +202,7 @@ void validate(const Node& policy) {
   if (const Node* images = policy.get("images")) {
     check_needed(*images, "images", {"section", "prefix", "token", "projector"});
     check_needed(*images->get("projector"), "projector", {"prefix", "first"});
+    if (const Node* deep = images->get("deepstack")) check_needed(*deep, "deepstack", {"prefix", "first", "states"});
   }
   if (const Node* refusals = policy.get("refuse")) check_sentences(*refusals, "refuse");
   auto known = [&](const char* section, const Node& name) {

@@ -34,6 +34,13 @@ struct QueryGrowth {
   int64_t original = 1;
   bool operator==(const QueryGrowth&) const = default;
 };
+/// Positions along several axes, such as the row and the column of a patch. Each frequency turns by one of them.
+struct RotaryAxes {
+  int64_t count = 2;
+  std::vector<int64_t> of_frequency;  ///< [dims / 2]: the axis of each
+  bool apart = false;  ///< each axis has the frequencies of dims / count dimensions; else they are those of all
+  bool operator==(const RotaryAxes&) const = default;
+};
 /// `values`: values are rotated as queries and keys are (RoFormer's rotary_value).
 struct Rotary {
   RotaryStyle style = RotaryStyle::Neox;
@@ -43,6 +50,7 @@ struct Rotary {
   bool values = false;
   std::optional<LongRope> long_rope;  ///< where the scaling is of that type
   std::optional<QueryGrowth> query_growth;
+  std::optional<RotaryAxes> axes;  ///< without positions along them, all of them are the position of a token
 };
 struct RelativePositionBias {
   Param table;
@@ -145,9 +153,10 @@ struct Attention {
   int64_t value_dim = 0;
   /// 0: none; else a token sees itself and window - 1 before it, with a full mask also after it.
   int64_t window = 0;
-  Pattern pattern;               ///< of the keys that a query sees
-  std::optional<Chunks> chunks;  ///< instead of a pattern; with hashes `key` is empty, for queries are keys
-  std::string source;            ///< cross-attention: the stack it attends to
+  bool in_patch_windows = false;  ///< a patch sees those of its window (PatchGrid::window)
+  Pattern pattern;                ///< of the keys that a query sees
+  std::optional<Chunks> chunks;   ///< instead of a pattern; with hashes `key` is empty, for queries are keys
+  std::string source;             ///< cross-attention: the stack it attends to
   std::optional<Alibi> alibi;
   std::optional<Rotary> rotary;
   std::optional<RelativePositionBias> relative_position_bias;  ///< of this layer, or of the layer that shares its table

@@ -44,6 +44,7 @@ std::vector<PlacedParam> placed_params(const Model& model) {
       collector.add(stack.output.projection);
       collector.add(stack.output.cross_projection);
       if (stack.output.image_projector) stack.output.image_projector->collect(collector);
+      for (const DeepProjector& deep : stack.output.deep_projectors) deep.projector.collect(collector);
       if (stack.output.queries) stack.output.queries->collect(collector);
       if (!stack.output.pooler) return;
       collector.add(stack.output.pooler->norm);

@@ -36,6 +36,12 @@ int64_t short_rope_tokens(const Stack& stack) {
   return 0;
 }
 
+int64_t rotary_axes(const Stack& stack) {
+  for (const Layer& layer : stack.layers)
+    if (layer.attention.rotary && layer.attention.rotary->axes) return layer.attention.rotary->axes->count;
+  return 0;
+}
+
 bool has_rows_of_tokens(const Stack& stack) {
   const Input& input = stack.input;
   return input.token && !input.features && !input.entities && !input.streams && !input.targets && !input.latents &&

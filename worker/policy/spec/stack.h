@@ -79,6 +79,7 @@ struct Output {
   std::optional<Linear> cross_projection;  ///< of the states, for the cross-attention of another stack that has another
                                            ///< width (EncoderDecoderModel's enc_to_dec_proj)
   std::optional<ImageProjector> image_projector;  ///< of the states, for the tokens of another stack
+  std::vector<DeepProjector> deep_projectors;     ///< beside it; their layers ascend
   bool shows_projected = false;  ///< encoder_last_hidden_state has these states as that projection makes them
   bool raw_states = false;       ///< the last entry of hidden_states is the input of `norm`, not its output
   std::optional<Pooler> pooler;
@@ -125,6 +126,10 @@ bool shares_keys(const Stack&);
 /// Returns the number of tokens beyond which the keys of a whole sequence are rotated otherwise (LongRoPE); 0: there is
 /// none.
 int64_t short_rope_tokens(const Stack&);
+
+/// Returns the number of axes along which tokens have positions of their own where images are among them (time, row and
+/// column); 0: tokens have one position.
+int64_t rotary_axes(const Stack&);
 
 /// Returns whether the rows of the layers are tokens of the input, all of them and nothing else.
 bool has_rows_of_tokens(const Stack&);

@@ -115,6 +115,7 @@ StreamFormat stream_format(const ChatReply& chat) {
 struct RenderedPrompt {
   std::string text;
   std::vector<int32_t> ids;
+  std::vector<PromptImageFile> files;
   std::vector<engine::PromptImage> images;  ///< without rows
 };
 
@@ -130,13 +131,17 @@ RenderedPrompt render_prompt(const ServerContext& context, const ChatRequest& re
                    "Send the whole prompt as text to POST /v1/completions, or add the template to the model's folder "
                    "and restart the server");
   const std::string now = "{\"now\":" + std::to_string(context.unix_time()) + ",";
-  RenderedPrompt prompt{
-      .text = context.chat_template->render(now + request.conversation.substr(1)), .ids = {}, .images = {}};
-  const size_t images = request.images.size();
-  prompt.ids = context.tokenizer->encode(images > 0 ? spell_images(context, images, prompt.text) : prompt.text, false);
+  RenderedPrompt prompt{.text = context.chat_template->render(now + request.conversation.substr(1)),
+                        .ids = {},
+                        .files = {},
+                        .images = {}};
+  const bool images = !request.images.empty();
+  if (images) prompt.files = read_prompt_images(context, request.images);
+  prompt.ids =
+      context.tokenizer->encode(images ? spell_images(context, prompt.files, prompt.text) : prompt.text, false);
   if (prompt.ids.empty())
     throw ApiError(400, "invalid_value", "messages has 0 tokens; at least one token is required", "messages");
-  if (images > 0) prompt.images = find_images(context, images, prompt.ids);
+  if (images) prompt.images = find_images(context, prompt.files, prompt.ids);
   return prompt;
 }
 
@@ -174,7 +179,7 @@ http::Response answer(const ServerContext& context, const RoutedRequest& call, s
   auto requests = make_engine_requests(context, call.request.id, {{std::move(prompt.ids), {}}}, "messages",
                                        request.params, sampling, search, length, request.logprobs);
   if (!prompt.images.empty()) {
-    fill_image_rows(context, call, request.images, prompt.images);
+    fill_image_rows(context, call, prompt.files, prompt.images);
     requests.front().images = std::move(prompt.images);
   }
   ChatReply chat{.context = context,

@@ -47,90 +47,144 @@ namespace {
 
 }  // namespace
 
-std::string spell_images(const ServerContext& context, size_t images, std::string_view prompt) {
+std::vector<PromptImageFile> read_prompt_images(const ServerContext& context,
+                                                const std::vector<ImageReference>& references) {
+  const Capabilities& can = context.capabilities;
+  std::vector<PromptImageFile> files;
+  for (const ImageReference& reference : references) {
+    PromptImageFile& file = files.emplace_back();
+    file.bytes = read_image_url(context, reference.url, reference.field);
+    file.field = reference.field;
+    file.tokens = can.prompt_images->rows;
+    if (file.tokens > 0) continue;
+    const PatchGridSize grid = patch_grid_of_file(context, file.bytes, file.field);
+    const int64_t merge = can.images->patches->merge;
+    file.down = grid.down / merge;
+    file.across = grid.across / merge;
+    file.tokens = file.down * file.across;
+  }
+  return files;
+}
+
+std::string spell_images(const ServerContext& context, const std::vector<PromptImageFile>& files,
+                         std::string_view prompt) {
   const policy::ImageTokens& tokens = *context.capabilities.prompt_images;
   const policy::ImageSpelling& spelling = tokens.spelling;
   const auto text_of = [&](int64_t id) {
     return id < 0 ? std::string() : context.tokenizer->id_to_token(static_cast<int32_t>(id));
   };
   const std::string placeholder = text_of(spelling.placeholder), token = text_of(tokens.token);
-  std::string image = spelling.before + text_of(spelling.begin);
-  for (int64_t row = 0; row < tokens.rows; ++row) image += token;
-  image += text_of(spelling.end) + spelling.after;
   std::string spelled;
   size_t found = 0;
   for (size_t at = 0; !placeholder.empty();) {
     const size_t next = prompt.find(placeholder, at);
     spelled += prompt.substr(at, next - at);
     if (next == std::string_view::npos) break;
-    spelled += image;
+    spelled += spelling.before + text_of(spelling.begin);
+    for (int64_t row = 0; found < files.size() && row < files[found].tokens; ++row) spelled += token;
+    spelled += text_of(spelling.end) + spelling.after;
     ++found;
     at = next + placeholder.size();
   }
-  if (found != images) refuse_prompt(images, found, "tokens of images");
+  if (found != files.size()) refuse_prompt(files.size(), found, "tokens of images");
   return spelled;
 }
 
-std::vector<engine::PromptImage> find_images(const ServerContext& context, size_t images,
+std::vector<engine::PromptImage> find_images(const ServerContext& context, const std::vector<PromptImageFile>& files,
                                              const std::vector<int32_t>& ids) {
-  const policy::ImageTokens& tokens = *context.capabilities.prompt_images;
+  const auto token = static_cast<int32_t>(context.capabilities.prompt_images->token);
   std::vector<engine::PromptImage> placed;
-  size_t found = 0;
-  for (size_t place = 0; place < ids.size(); ++place) {
-    if (ids[place] != tokens.token) continue;
-    engine::PromptImage* last = placed.empty() ? nullptr : &placed.back();
-    const bool continues =
-        last && last->tokens < tokens.rows && last->first + last->tokens == static_cast<int64_t>(place);
-    if (continues)
-      ++last->tokens;
-    else
-      placed.push_back({.first = static_cast<int64_t>(place), .tokens = 1, .rows = nullptr});
-    ++found;
+  const auto found = std::count(ids.begin(), ids.end(), token);
+  auto at = ids.begin();
+  for (const PromptImageFile& file : files) {
+    at = std::find(at, ids.end(), token);
+    const int64_t first = at - ids.begin(), left = ids.end() - at;
+    const auto end = at + std::min(file.tokens, left);
+    if (left < file.tokens || std::any_of(at, end, [&](int32_t id) { return id != token; })) break;
+    placed.push_back({.first = first, .tokens = file.tokens, .rows = nullptr});
+    if (context.capabilities.image_axes) placed.back().down = file.down, placed.back().across = file.across;
+    at = end;
   }
-  const bool whole = std::all_of(placed.begin(), placed.end(),
-                                 [&](const engine::PromptImage& image) { return image.tokens == tokens.rows; });
-  if (placed.size() != images || !whole)
-    refuse_prompt(images, found, "tokens for their rows, of which each image has " + std::to_string(tokens.rows));
+  if (placed.size() != files.size() || std::find(at, ids.end(), token) != ids.end()) {
+    int64_t expected = 0;
+    for (const PromptImageFile& file : files) expected += file.tokens;
+    refuse_prompt(files.size(), static_cast<size_t>(found),
+                  "tokens for their rows, of which they have " + std::to_string(expected));
+  }
   return placed;
 }
 
-void fill_image_rows(const ServerContext& context, const RoutedRequest& call,
-                     const std::vector<ImageReference>& references, std::vector<engine::PromptImage>& images) {
+namespace {
+
+/// An image whose rows are to be computed, and the requests' images that are it.
+struct MissingImage {
+  const PromptImageFile* file;
+  std::string digest;
+  std::vector<size_t> numbers;
+};
+
+/// Computes the rows of images, of which all have one size or each is a forward pass of its own.
+std::vector<std::vector<float>> compute_rows(const ServerContext& context, const RoutedRequest& call,
+                                             const std::vector<MissingImage>& images) {
+  std::vector<ForwardBatch> batches;
+  if (context.capabilities.prompt_images->rows > 0) {
+    std::vector<Array> pixels;
+    for (const MissingImage& image : images)
+      pixels.push_back(decode_image_file(context, image.file->bytes, image.file->field));
+    batches.push_back(
+        {.inputs = {{"pixel_values", stack_images(pixels, "messages")}}, .outputs = {policy::image_rows_output}});
+  } else {
+    for (const MissingImage& image : images)
+      batches.push_back({.inputs = decode_image_patches(context, image.file->bytes, image.file->field),
+                         .outputs = {policy::image_rows_output}});
+  }
+  const size_t each = images.size() / batches.size();
+  std::vector<std::vector<float>> rows;
+  for (const Arrays& outputs : run_forward_passes(context, call, std::move(batches))) {
+    const std::vector<float>& all = float_values(outputs, policy::image_rows_output, 2);
+    const auto size = static_cast<std::ptrdiff_t>(all.size() / each);
+    for (auto begin = all.begin(); begin != all.end(); begin += size) rows.emplace_back(begin, begin + size);
+  }
+  return rows;
+}
+
+/// The images of any size whose patches are in memory at once have at most so many tokens together, or are one.
+constexpr int64_t most_tokens_at_once = 4096;
+
+}  // namespace
+
+void fill_image_rows(const ServerContext& context, const RoutedRequest& call, const std::vector<PromptImageFile>& files,
+                     std::vector<engine::PromptImage>& images) {
   const auto take = [&](size_t number, const ImageRowCache::Rows& rows) {
     images.at(number).key = rows.key;
     images.at(number).rows = rows.values;
   };
-  std::vector<std::string> digests;
-  std::map<std::string, std::vector<size_t>> missing;  // by digest: the images that have it
-  std::vector<Array> pixels;                           // of the first one with each
-  std::vector<std::string> computed;
-  for (const ImageReference& reference : references) {
-    const size_t number = digests.size();
-    const std::string file = read_image_url(context, reference.url, reference.field);
-    digests.push_back(base::sha256(file));
-    if (const ImageRowCache::Rows rows = context.image_rows->find(digests.back()); rows.values) {
+  std::vector<MissingImage> missing;
+  for (size_t number = 0; number < files.size(); ++number) {
+    const std::string digest = base::sha256(files[number].bytes);
+    const auto same =
+        std::find_if(missing.begin(), missing.end(), [&](const MissingImage& image) { return image.digest == digest; });
+    if (same != missing.end())
+      same->numbers.push_back(number);
+    else if (const ImageRowCache::Rows rows = context.image_rows->find(digest); rows.values)
       take(number, rows);
-      continue;
-    }
-    std::vector<size_t>& same = missing[digests.back()];
-    if (same.empty()) {
-      pixels.push_back(decode_image_file(context, file, reference.field));
-      computed.push_back(digests.back());
-    }
-    same.push_back(number);
+    else
+      missing.push_back({&files[number], digest, {number}});
   }
-  if (pixels.empty()) return;
-  ForwardBatch batch{.inputs = {{"pixel_values", stack_images(pixels, "messages")}},
-                     .outputs = {policy::image_rows_output}};
-  std::vector<ForwardBatch> batches;
-  batches.push_back(std::move(batch));
-  const std::vector<Arrays> outputs = run_forward_passes(context, call, std::move(batches));
-  const std::vector<float>& all = float_values(outputs.at(0), policy::image_rows_output, 2);
-  const auto size = static_cast<std::ptrdiff_t>(all.size() / pixels.size());
-  for (size_t i = 0; i < computed.size(); ++i) {
-    const auto begin = all.begin() + static_cast<std::ptrdiff_t>(i) * size;
-    const ImageRowCache::Rows rows = context.image_rows->keep(computed[i], {begin, begin + size});
-    for (const size_t number : missing[computed[i]]) take(number, rows);
+  const bool any_size = context.capabilities.prompt_images->rows == 0;
+  for (auto begin = missing.begin(); begin != missing.end();) {
+    auto end = begin;
+    for (int64_t tokens = 0; end != missing.end(); ++end) {
+      tokens += end->file->tokens;
+      if (any_size && end != begin && tokens > most_tokens_at_once) break;
+    }
+    const std::vector<MissingImage> part(begin, end);
+    std::vector<std::vector<float>> rows = compute_rows(context, call, part);
+    for (size_t i = 0; i < part.size(); ++i) {
+      const ImageRowCache::Rows kept = context.image_rows->keep(part[i].digest, std::move(rows.at(i)));
+      for (const size_t number : part[i].numbers) take(number, kept);
+    }
+    begin = end;
   }
 }
 

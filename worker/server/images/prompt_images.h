@@ -44,17 +44,29 @@ class ImageRowCache {
   int32_t last_key_ = -1;
 };
 
+/// The file of an image, and the tokens that stand for it.
+struct PromptImageFile {
+  std::string bytes, field;  ///< field of the request, for messages
+  int64_t tokens = 0;
+  int64_t down = 0, across = 0;  ///< rows and columns of the tokens of an image of any size
+};
+
+/// Reads the files of images, and of images of any size their sides. Throws ApiError: 400 for what is no image, 413 for
+/// one that is too large.
+std::vector<PromptImageFile> read_prompt_images(const ServerContext&, const std::vector<ImageReference>&);
+
 /// Spells the images of a prompt as their tokens, in the place of what chat templates write for them. Throws ApiError
 /// 400 unless the prompt has a place for each image.
-std::string spell_images(const ServerContext&, size_t images, std::string_view prompt);
+std::string spell_images(const ServerContext&, const std::vector<PromptImageFile>&, std::string_view prompt);
 
-/// Returns the places of so many images among the ids of a prompt, still without rows. Throws ApiError 400 where the
-/// prompt has other tokens of images beside theirs.
-std::vector<engine::PromptImage> find_images(const ServerContext&, size_t images, const std::vector<int32_t>& ids);
+/// Returns the places of images among the ids of a prompt, still without rows. Throws ApiError 400 where the prompt has
+/// other tokens of images beside theirs.
+std::vector<engine::PromptImage> find_images(const ServerContext&, const std::vector<PromptImageFile>&,
+                                             const std::vector<int32_t>& ids);
 
-/// Reads the files of images, and fills in the rows of those that are not kept by one forward pass. Throws ApiError:
-/// 400 for what is no image, 413 for one that is too large, and what the forward pass throws.
-void fill_image_rows(const ServerContext&, const RoutedRequest&, const std::vector<ImageReference>&,
+/// Fills in the rows of images. Those that are not kept are computed by forward passes. Throws ApiError: 400 for what
+/// is no image, 413 for one that is too large, and what a forward pass throws.
+void fill_image_rows(const ServerContext&, const RoutedRequest&, const std::vector<PromptImageFile>&,
                      std::vector<engine::PromptImage>&);
 
 }  // namespace pm::server

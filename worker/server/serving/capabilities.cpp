@@ -121,12 +121,31 @@ int64_t cell_side(const policy::Backbone& backbone, size_t stages) {
   return side;
 }
 
+/// Throws Error{ModelUnreadable} unless an image processor gives what a tower reads: images of one size, or patches as
+/// large as the tower's in squares as large.
+void check_processor(const image::Processor& processor, const policy::Stack& tower) {
+  const auto& grid = tower.input.patch_grid;
+  const auto& made = processor.patches;
+  const auto fits = [&] {
+    if (!grid || !made) return !grid && !made;
+    const std::vector<int64_t>& weight = tower.input.projection->weight.shape;
+    return made->frames == weight[2] && made->patch == weight[3] && made->patch == weight[4] &&
+           made->merge == grid->merge;
+  };
+  if (!fits())
+    throw Error(Reason::ModelUnreadable,
+                "the image processor of preprocessor_config.json does not make what the model's tower reads: images of "
+                "one size or of any, and the same sizes of patches, frames and squares of patches");
+}
+
 /// Reads how the images of prompts are prepared. Where it cannot be, the model's texts are served all the same.
-void read_prompt_images(const std::filesystem::path& folder, Capabilities& capabilities) {
+void read_prompt_images(const policy::Model& model, const std::filesystem::path& folder, Capabilities& capabilities) {
   try {
     capabilities.images = image::Processor::read(folder);
+    if (capabilities.images) check_processor(*capabilities.images, *model.stack(capabilities.prompt_images->stack));
     if (!capabilities.images) capabilities.images_refusal = "the checkpoint has no preprocessor_config.json";
   } catch (const Error& error) {
+    capabilities.images.reset();
     capabilities.images_refusal = error.what();
   }
 }
@@ -172,6 +191,7 @@ Capabilities read_capabilities(const policy::Model& model, const std::filesystem
     if (const auto& images = stack.input.images) {
       capabilities.prompt_images = *images;
       capabilities.image_tokens = model.stack(images->stack)->positions;
+      capabilities.image_axes = policy::rotary_axes(stack) > 0;
     }
     capabilities.least_rows = std::max(capabilities.least_rows, policy::least_states(stack));
     if (const auto& queries = stack.input.queries) {  // of each image that another stack reads
@@ -244,7 +264,11 @@ Capabilities read_capabilities(const policy::Model& model, const std::filesystem
   }
   capabilities.images_refusal = model.images_refused;
   if (capabilities.takes_images) capabilities.images = image::Processor::read(folder);
-  if (capabilities.prompt_images) read_prompt_images(folder, capabilities);
+  if (capabilities.images && capabilities.images->patches)
+    throw Error(Reason::ModelUnreadable,
+                "preprocessor_config.json has an image processor that makes patches of images of any size, and " +
+                    model.architecture + " reads whole images");
+  if (capabilities.prompt_images) read_prompt_images(model, folder, capabilities);
   if (!capabilities.audio.empty()) read_audio(model, folder, capabilities);
   return capabilities;
 }

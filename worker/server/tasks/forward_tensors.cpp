@@ -105,7 +105,11 @@ void check_size(const ServerContext& context, const ForwardBatch& batch) {
     for (int64_t size : array.shape)
       elements = size > engine::max_forward_values || elements > engine::max_forward_values ? engine::max_forward_values
                                                                                             : elements * size;
-    if (name == "pixel_values" || name == can.pixels) {
+    if (name == "pixel_values" && batch.inputs.contains("image_grid_thw")) {  // patches of images of any size
+      const int64_t patches = array.shape.empty() ? 0 : array.shape[0];
+      tokens += std::min(patches, engine::max_forward_values);
+      width = std::max(width, patches);
+    } else if (name == "pixel_values" || name == can.pixels) {
       const int64_t images = array.shape.empty() ? 0 : array.shape[0];
       int64_t cells = can.image_tokens;
       if (can.cell_pixels > 0 && array.shape.size() == 4)

@@ -161,20 +161,49 @@ void refuse_text_input(const ServerContext& context, const std::string& field) {
       field + " is text, and " + context.capabilities.architecture + " takes images only: {\"image\": base64}", field);
 }
 
-Array decode_image_file(const ServerContext& context, std::string_view file, const std::string& field,
-                        const std::function<void(const image::Image&)>& opened) {
+namespace {
+
+/// Returns what `read` makes of the processor of images. Its refusals name the field.
+template <typename Read>
+auto with_processor(const ServerContext& context, const std::string& field, Read read) {
   check_takes_images(context.capabilities, field);
-  const auto decoder = context.acquire_decoder();  // bounds memory: a decoder may hold a few times the largest image
   try {
-    const image::Image image = image::open(file);
-    if (opened) opened(image);
-    return (*context.capabilities.images)(image);
+    return read(*context.capabilities.images);
   } catch (const Error& error) {
     if (error.reason == Reason::ImageTooLarge)
       throw ApiError(413, "image_too_large", field + ": " + error.what(), field);
     if (error.kind == ErrorKind::Request) throw ApiError(400, "invalid_image", field + ": " + error.what(), field);
     throw;
   }
+}
+
+}  // namespace
+
+Array decode_image_file(const ServerContext& context, std::string_view file, const std::string& field,
+                        const std::function<void(const image::Image&)>& opened) {
+  return with_processor(context, field, [&](const image::Processor& processor) {
+    const auto decoder = context.acquire_decoder();  // bounds memory: a decoder may hold a few times the largest image
+    const image::Image image = image::open(file);
+    if (opened) opened(image);
+    return processor(image);
+  });
+}
+
+PatchGridSize patch_grid_of_file(const ServerContext& context, std::string_view file, const std::string& field) {
+  return with_processor(context, field, [&](const image::Processor& processor) {
+    const image::Sides sides = image::sides_of(file);
+    const auto [down, across] = processor.patch_grid(sides.width, sides.height);
+    return PatchGridSize{down, across};
+  });
+}
+
+Arrays decode_image_patches(const ServerContext& context, std::string_view file, const std::string& field) {
+  return with_processor(context, field, [&](const image::Processor& processor) {
+    const auto decoder = context.acquire_decoder();
+    image::PatchedImage image = processor.patched(image::open(file));
+    return Arrays{{"pixel_values", std::move(image.patches)},
+                  {"image_grid_thw", {{1, 3}, std::vector<int64_t>{1, image.down, image.across}}}};
+  });
 }
 
 std::string read_image_url(const ServerContext& context, const std::string& url, const std::string& field) {

@@ -63,6 +63,14 @@ Array decode_image(const ServerContext&, const nlohmann::json& value, const std:
 /// Decodes the bytes of an image file in the same way; `opened` gets the image before its preparation.
 Array decode_image_file(const ServerContext&, std::string_view file, const std::string& field,
                         const std::function<void(const image::Image&)>& opened = {});
+/// The rows and columns of patches of an image of any size.
+struct PatchGridSize {
+  int64_t down = 0, across = 0;
+};
+/// Returns those of the image of a file, of which the header is read alone. Throws as decode_image_file().
+PatchGridSize patch_grid_of_file(const ServerContext&, std::string_view file, const std::string& field);
+/// Decodes the bytes of an image file for a model that reads images of any size: pixel_values and image_grid_thw.
+Arrays decode_image_patches(const ServerContext&, std::string_view file, const std::string& field);
 /// Returns the file of a data: or file: URL, as parse_image_files does.
 std::string read_image_url(const ServerContext&, const std::string& url, const std::string& field);
 /// Concatenates arrays of one image each to [images, ...]. Throws ApiError 400 when their sizes differ.

@@ -72,6 +72,54 @@ TEST(PromptImages, EachChunkHasTheRowsOfItsTokens) {
   EXPECT_THAT(entries[2].image_places, IsEmpty());
 }
 
+/// Every token's positions along all axes, as a rank finds them.
+std::vector<std::vector<int64_t>> positions_of(const std::vector<StepEntry>& entries) {
+  std::vector<std::vector<int64_t>> all;
+  for (const StepEntry& entry : entries) {
+    for (size_t i = 0; i < entry.tokens.size(); ++i) {
+      const int64_t usual = entry.context + entry.position_shift + static_cast<int64_t>(i);
+      all.push_back({usual, usual, usual});
+      if (!entry.axes.empty()) all.back().assign(entry.axes.begin() + 3 * i, entry.axes.begin() + 3 * i + 3);
+    }
+  }
+  return all;
+}
+
+TEST(PromptImages, TokensOfImagesOfAnySizeStandAtRowsAndColumnsInEveryChunking) {
+  PromptImage tall = image_at(2, -2, 0), wide = image_at(7, -3, 0);
+  tall.down = 4, tall.across = 1;
+  wide.down = wide.across = 2;
+  std::vector<std::vector<int64_t>> expected{{0, 0, 0}, {1, 1, 1}, {2, 2, 2}, {2, 3, 2}, {2, 4, 2}, {2, 5, 2},
+                                             {6, 6, 6}, {7, 7, 7}, {7, 7, 8}, {7, 8, 7}, {7, 8, 8}};
+  for (int64_t text = 9; text < 21; ++text) expected.push_back({text, text, text});
+  for (const int64_t step : {1, 2, 3, 5, 7, 10, 64}) {
+    Limits own = limits;
+    own.step_tokens = step;
+    Batcher batcher(own);
+    Request request = request_of({tall, wide}, 22);
+    request.max_new_tokens = 2;
+    const std::vector<StepEntry> entries = run(batcher, std::move(request));
+    EXPECT_EQ(positions_of(entries), expected) << "steps of " << step << " tokens";
+    EXPECT_THAT(entries.back().axes, IsEmpty()) << "one position says where a token of a text stands";
+  }
+}
+
+TEST(PromptImages, RowsAndColumnsThatAreNotThoseOfTheTokensAreRefused) {
+  for (const auto& [down, across] : std::vector<std::pair<int64_t, int64_t>>{{2, 1}, {0, 4}, {-2, -2}, {4, 0}}) {
+    PromptImage image = image_at(0, -2, 0);
+    image.down = down, image.across = across;
+    EXPECT_THAT(refusal(request_of({image})), testing::HasSubstr("an image of 4 tokens has"));
+  }
+}
+
+TEST(PromptImages, MessagesWithPositionsOfSomeTokensAreRefused) {
+  StepMessage message;
+  message.entries.push_back({.tokens = {1, 2}, .axes = {0, 0, 0, 1, 1, 1}});
+  EXPECT_EQ(decode(encode(message)), message);
+  message.entries[0].axes.pop_back();
+  EXPECT_THROW(decode(encode(message)), std::invalid_argument);
+}
+
 TEST(PromptImages, PromptsShareBlocksWhereTheirImagesAreTheSame) {
   Batcher batcher(limits);
   EXPECT_EQ(run(batcher, request_of({image_at(20, -2, 0)}))[0].context, 0);
@@ -159,6 +207,29 @@ TEST(PromptImages, MessagesWithPlacesThatAreNoTokensAreRefused) {
 
 Arrays pixels(int64_t images) {
   return {{"pixel_values", {{images, 1}, std::vector<float>(static_cast<size_t>(images))}}};
+}
+
+/// `images` images of `patches` patches together.
+Arrays patches(int64_t images, int64_t patches) {
+  return {{"pixel_values", {{patches, 1}, std::vector<float>(static_cast<size_t>(patches))}},
+          {"image_grid_thw", {{images, 3}, std::vector<int64_t>(static_cast<size_t>(3 * images))}}};
+}
+
+TEST(PromptImages, ImagesOfAnySizeOfARequestRunTogetherAndCostTheirPatches) {
+  ForwardQueue queue(10, true, 1, 1, 0);
+  int64_t tokens = 0;
+  for (const char* id : {"a", "b", "c"})
+    queue.add({.id = id, .inputs = patches(2, 8), .outputs = {"rows"}}, [](ForwardResult) {});
+  queue.add({.id = "d", .inputs = patches(1, 40), .outputs = {"rows"}}, [](ForwardResult) {});
+  for (int i = 0; i < 4; ++i) {  // two of 8 patches are more than a step, and one of 40 runs all the same
+    const std::vector<ForwardPart> parts = queue.take(tokens);
+    ASSERT_EQ(parts.size(), 1u);
+    EXPECT_EQ(parts[0].rows, i < 3 ? 2 : 1);
+  }
+  EXPECT_EQ(tokens, 3 * 8 + 10);
+  queue.add({.id = "e", .inputs = patches(1, 4), .outputs = {"rows"}}, [](ForwardResult) {});
+  queue.add({.id = "f", .inputs = patches(1, 4), .outputs = {"rows"}}, [](ForwardResult) {});
+  EXPECT_EQ(queue.take(tokens).size(), 2u);
 }
 
 TEST(PromptImages, APassHasAsManyImagesAsTokensFitAndNoneIsSplitFromItsText) {

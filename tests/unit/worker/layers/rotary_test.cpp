@@ -13,12 +13,13 @@ namespace {
 policy::Rotary rotary() { return {.style = policy::RotaryStyle::Neox, .dims = 6, .theta = 100}; }
 
 TEST(RotaryTable, EqualParametersShareAnIndexAndAnyOtherOneDoesNot) {
-  std::vector<policy::Rotary> all(6, rotary());
+  std::vector<policy::Rotary> all(7, rotary());
   all[1].style = policy::RotaryStyle::Interleaved;
   all[2].dims = 4;
   all[3].theta = 50;
   all[4].scaling = {{"rope_type", "linear"}, {"factor", 2.0}};
   all[5].values = true;
+  all[6].axes = {.count = 3, .of_frequency = {0, 1, 2}, .apart = false};
   RotaryTable table(at::kCPU);
   for (int time = 0; time < 2; ++time) {
     for (size_t i = 0; i < all.size(); ++i) EXPECT_EQ(table.add(all[i]), i);
@@ -33,6 +34,29 @@ TEST(RotaryTable, EqualParametersShareAnIndexAndAnyOtherOneDoesNot) {
     EXPECT_EQ(rotations[i].is_neox, alone.is_neox) << i;
     EXPECT_EQ(rotations[i].rotate_values, alone.rotate_values) << i;
   }
+}
+
+TEST(Rotary, FrequenciesTurnByTheAxisThatTheyHave) {
+  policy::Rotary axial = rotary();
+  axial.axes = {.count = 3, .of_frequency = {0, 2, 1}, .apart = false};
+  const at::Tensor positions = at::tensor({5, 6}, at::kLong),
+                   axes = at::tensor({5, 1, 9, 6, 0, 4}, at::kLong).view({2, 3});
+  const at::Tensor frequencies = at::pow(100, at::tensor({0.0F, 2.0F, 4.0F}) / -6),
+                   turns = at::tensor({5.0F, 9.0F, 1.0F, 6.0F, 4.0F, 0.0F}).view({2, 3}) * frequencies;
+  const ops::Rotation found = Rotary(axial).rotation(positions, {}, axes);
+  EXPECT_TRUE(at::allclose(found.angles.cos.squeeze(1), at::cos(turns)));
+  EXPECT_TRUE(at::allclose(found.angles.sin.squeeze(1), at::sin(turns)));
+  EXPECT_TRUE(at::equal(Rotary(axial).rotation(positions).angles.cos, Rotary(rotary()).rotation(positions).angles.cos))
+      << "without positions along axes, all of them are the position";
+}
+
+TEST(Rotary, AxesApartHaveTheFrequenciesOfTheirShareOfTheDimensions) {
+  policy::Rotary axial = {.style = policy::RotaryStyle::Neox, .dims = 8, .theta = 100};
+  axial.axes = {.count = 2, .of_frequency = {0, 0, 1, 1}, .apart = true};
+  const at::Tensor axes = at::tensor({3, 7}, at::kLong).view({1, 2});
+  const at::Tensor turns = at::tensor({3.0F, 3.0F / 10, 7.0F, 7.0F / 10});
+  const ops::Rotation found = Rotary(axial).rotation(at::zeros({1}, at::kLong), {}, axes);
+  EXPECT_TRUE(at::allclose(found.angles.cos.flatten(), at::cos(turns)));
 }
 
 TEST(Rotary, LongSequencesHaveOtherFrequenciesAndAnotherFactor) {

@@ -11,16 +11,18 @@
 namespace pm::policy {
 
 /// The output of a forward pass with what a tower makes of images for the tokens of a decoder: [images x rows, hidden],
-/// as transformers has it.
+/// as transformers has it, with the rows of deep projectors beside them [images x rows, hidden x (1 + deepstack)].
 inline constexpr const char* image_rows_output = "image_hidden_states";
 
 /// Makes what tokens of a decoder are from the states of an image: last(act(first(norm(pool(states))))). Absent parts
-/// are left out.
+/// are left out. With a PatchGrid the states of a square of patches stand side by side between norm and first.
 struct ImageProjector {
   int64_t skipped = 0;       ///< the first states, that of the class token, which are left out
   int64_t pooled = 1;        ///< the side of squares of patches whose mean is one row (Gemma 3)
+  int64_t merged = 1;        ///< patches of a square whose states stand side by side: PatchGrid::merge squared
   std::optional<Norm> norm;  ///< [hidden of the stack]
-  Linear first;              ///< [width, hidden of the stack]
+  bool norm_merged = false;  ///< the norm is of the states of a square [hidden x merged]
+  Linear first;              ///< [width, hidden of the stack x merged]
   std::optional<Activation> activation;
   std::optional<Linear> last;  ///< [hidden of the decoder, width]
 
@@ -29,6 +31,14 @@ struct ImageProjector {
     all.add(first);
     all.add(last);
   }
+};
+
+/// A projector of the states behind an inner layer of a tower. Its rows are added to the states of the tokens of images
+/// behind a layer of the decoder: those of the first one behind the first layer, and so on (Meng et al., "DeepStack",
+/// 2024).
+struct DeepProjector {
+  int64_t layer = 0;
+  ImageProjector projector;
 };
 
 /// What stands for an image in the text of a prompt, and what that becomes: before, begin, the image's tokens, end,
@@ -43,7 +53,8 @@ struct ImageSpelling {
 struct ImageTokens {
   std::string stack;           ///< that makes the rows; it has an ImageProjector
   int64_t token = 0;           ///< the id that each of these tokens has
-  int64_t rows = 0;            ///< of one image
+  int64_t rows = 0;            ///< of one image; 0: its squares of patches (PatchGrid)
+  int64_t deepstack = 0;       ///< layers behind which further rows are added: the tower's deep projectors
   bool bidirectional = false;  ///< they attend to each other in both directions (Gemma 3)
   ImageSpelling spelling;
 };

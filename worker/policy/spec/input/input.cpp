@@ -10,6 +10,7 @@ void Input::collect(ParamCollector& all) const {
     all.add(cluster.projection);
   }
   all.add(positions);
+  if (patch_grid) patch_grid->collect(all);
   if (axial) {
     all.add(axial->rows);
     all.add(axial->columns);

@@ -17,6 +17,7 @@
 #include "worker/policy/spec/input/images.h"
 #include "worker/policy/spec/input/index_table.h"
 #include "worker/policy/spec/input/layer_inputs.h"
+#include "worker/policy/spec/input/patch_grid.h"
 #include "worker/policy/spec/input/pixels.h"
 #include "worker/policy/spec/input/targets.h"
 #include "worker/policy/spec/param.h"
@@ -68,9 +69,10 @@ struct Input {
   std::vector<IndexTable> tables;
   std::optional<Features> features;
   std::optional<Entities> entities;
-  std::optional<Linear>
-      projection;  ///< factorized embedding (ALBERT), patches (ViT, CLIP: [hidden, channels, height, width])
-  std::array<int64_t, 2> image{};  ///< height and width in pixels of the images that the stack reads; 0: none
+  std::optional<Linear> projection;  ///< factorized embedding (ALBERT), patches (ViT, CLIP: [hidden, channels, height,
+                                     ///< width]; with a patch_grid: [hidden, channels, frames, height, width])
+  std::optional<PatchGrid> patch_grid;  ///< the stack reads images of any size
+  std::array<int64_t, 2> image{};       ///< height and width in pixels of the images that the stack reads; 0: none
   std::optional<Param> class_token, distillation_token;  ///< in this order before the patches
   std::optional<Param> mask_token;  ///< stands in place of the patches that a request masks, for heads of pixels
   bool project_tokens = false;      ///< the projection is of the token embeddings alone, before positions and tables
@@ -99,7 +101,9 @@ struct Input {
   /// Returns true for a stack of images or audio.
   bool reads_media() const { return !token && !queries && !vectors; }
   /// Returns true for a stack of images that have one size, as patches.
-  bool reads_images() const { return projection && projection->weight.shape.size() == 4; }
+  bool reads_images() const { return !patch_grid && reads_patches(); }
+  /// Returns true for a stack of patches of images.
+  bool reads_patches() const { return projection && projection->weight.shape.size() >= 4; }
   /// Returns the number of streams beside the main one.
   int64_t stream_count() const { return streams && !streams->shape.empty() ? streams->shape[0] : 0; }
   /// Returns the number of vectors before the patches of an image.
