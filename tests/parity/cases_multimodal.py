@@ -19,6 +19,7 @@ _TOWER = {
     "patch_size": 4,
 }
 _READ_TOWER = {**_TOWER, "num_attention_heads": 4, "layer_norm_eps": 1e-3}  # one that is served: on four ranks, too
+_PIXTRAL = {**_TOWER, "model_type": "pixtral", "hidden_size": 32, "num_attention_heads": 4, "image_size": 16}
 PLACES = {"image_token_id": 5, "video_token_id": 6, "vision_start_token_id": 7, "vision_end_token_id": 8}
 # served on four ranks, too
 QWEN_TOWER = {"depth": 2, "hidden_size": 32, "intermediate_size": 9, "num_heads": 4, "patch_size": 4}
@@ -101,7 +102,7 @@ _FAMILIES = {
         "Mistral3Config",
         {"model_type": "ministral3", "head_dim": 8, "rope_parameters": YARN},
         {
-            "vision_config": {"model_type": "pixtral", **_TOWER, "head_dim": 4},
+            "vision_config": _PIXTRAL,
             "image_token_index": 5,
             "tie_word_embeddings": False,
         },
@@ -177,7 +178,8 @@ TOWERS = tuple(
 )
 
 ANY_SIZE = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_5", "qwen3_5_moe")  # families whose images may have any size
-READ_IMAGES = ("gemma3", "llava", *ANY_SIZE)  # families whose images are served too
+READ_IMAGES = ("gemma3", "llava", "mistral3", *ANY_SIZE)  # families whose images are served too
+_SIZES = ((8, 16), (8, 8), (16, 16))  # height and width in pixels of three images that are padded to one size
 _GRIDS = ((2, 6), (2, 2), (6, 4))  # rows and columns of patches of three images of any size
 
 
@@ -205,8 +207,13 @@ def tower(case, base):
     if case.model_type in ANY_SIZE:
         return {"vision": list(base.visual.blocks)}
     state = case.settings.get("vision_feature_layer", -2) if case.model_type == "llava" else -1
-    layers = list(base.vision_tower.encoder.layers)
+    layers = list((base.vision_tower.transformer if is_whole(case) else base.vision_tower.encoder).layers)
     return {"vision": layers[: state if state >= 0 else len(layers) + 1 + state]}
+
+
+def is_whole(case):
+    """Whether images have any size and are padded to one."""
+    return case.settings.get("vision_config", {}).get("model_type") == "pixtral"
 
 
 def rows_of_image(settings):
@@ -234,7 +241,13 @@ def pictured(case, batch, images):
     settings = case.settings | {"model_type": case.model_type}
     any_size = case.model_type in ANY_SIZE
     token = settings["image_token_id" if any_size else "image_token_index"]
-    if any_size:
+    if is_whole(case):
+        side = settings["vision_config"]["patch_size"] * settings.get(
+            "spatial_merge_size", 2 if case.model_type == "mistral3" else 1
+        )
+        tokens = [height // side * (width // side) for height, width in _SIZES]
+        images["image_sizes"] = numpy.array(_SIZES)
+    elif any_size:
         tokens = [down * across // settings["vision_config"]["spatial_merge_size"] ** 2 for down, across in _GRIDS]
     else:
         tokens = [rows_of_image(settings)] * 3
@@ -281,6 +294,16 @@ _VARIANTS = (
         {},
         {
             "vision_config": {"model_type": "siglip_vision_model", "vision_use_head": False, **_READ_TOWER},
+            "vision_feature_layer": -1,
+            "vision_feature_select_strategy": "full",
+        },
+    ),
+    (
+        "llava",
+        "pixtral",
+        {},
+        {
+            "vision_config": {**_PIXTRAL, "patch_size": 8},
             "vision_feature_layer": -1,
             "vision_feature_select_strategy": "full",
         },

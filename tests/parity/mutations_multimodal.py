@@ -86,6 +86,22 @@ def rows(of, m):
             ("deepstack.last", "bias dropped", m.dropped(r"deepstack_merger_list\.1\.linear_fc2\.bias")),
         ),
         *pictured(
+            "Mistral3ForConditionalGeneration-all",
+            ("projector.merging", "columns shifted", m.rolled(r"patch_merger\.merging_layer\.weight", 1)),
+            ("projector.by_channel", "patch by patch", m.policy('by_channel: "true"', 'by_channel: "false"')),
+            ("projector.norm", "weight of ones", m.ones(r"multi_modal_projector\.norm\.weight")),
+            ("projector.first", "rows shifted", m.rolled(r"multi_modal_projector\.linear_1\.weight")),
+            ("projector.act", "relu", m.config(projector_hidden_act="relu")),
+            (
+                "images.section",
+                "rotary embedding of another base",
+                m.config(vision_config__rope_parameters={"rope_theta": 9.0}),
+            ),
+            ("images.section", "the first norm left out", m.ones(r"vision_tower\.ln_pre\.weight")),
+            ("images.section", "gates shifted", m.rolled(r"vision_tower.*\.0\.feed_forward\.gate_proj\.weight")),
+            ("images.section", "queries of another head", m.blocks_swapped(r"vision_tower.*\.0\..*q_proj", 4, 0, 1)),
+        ),
+        *pictured(
             "Qwen3_5ForConditionalGeneration-all",
             (
                 "axes.sections",

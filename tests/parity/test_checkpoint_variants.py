@@ -154,7 +154,7 @@ TYPES = [
     kind
     for kind in OF_TYPES
     if kind not in ("retribert", "xlm-prophetnet", "transfo-xl", "rag", "kimi_k2")
-    and not kind.endswith(("encoder-decoder", "vl_vision", "3_5_vision", "3_5_moe_vision"))
+    and not kind.endswith(("encoder-decoder", "vl_vision", "3_5_vision", "3_5_moe_vision", "pixtral"))
 ]  # which transformers had or has under another name; whose parts have no default; which are such parts alone
 
 

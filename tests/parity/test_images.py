@@ -380,6 +380,38 @@ def test_a_patch_processor_that_save_pretrained_writes_is_read(dump, tmp_path):
         compare_patches(dump, tmp_path, oracle, source)
 
 
+WHOLE = [
+    pytest.param(options, id=name)
+    for name, options in (
+        ("pixtral", {}),
+        ("as published for mistral small", dict(size={"longest_edge": 1540}, patch_size=14, do_pad=True)),
+        ("no square", dict(size={"height": 100, "width": 300}, patch_size={"height": 14, "width": 14})),
+        ("without resize", dict(do_resize=False)),
+        ("other numbers", dict(resample=2, rescale_factor=1 / 127.5, image_mean=[0.5, 0.4, 0.3])),
+    )
+]
+
+
+@pytest.mark.parametrize("options", WHOLE)
+def test_whole_images_of_any_size_are_those_of_transformers(dump, tmp_path, options):
+    from transformers import PixtralImageProcessorPil
+
+    (tmp_path / "preprocessor_config.json").write_text(
+        json.dumps({"image_processor_type": "PixtralImageProcessor", **options})
+    )
+    oracle = PixtralImageProcessorPil(**options)
+    for patch, merge in ((14, 2), (16, 1), (4, 3)):
+        for source in ((5, 3), (97, 61), (40, 90), (300, 28), (84, 56), (640, 427), (1700, 900), (900, 2100)):
+            if not options.get("do_resize", True) and (source[0] % (patch * merge) or source[1] % (patch * merge)):
+                continue
+            image = Image.fromarray(picture(*source, smooth=True))
+            # transformers' processor of texts and images gives the model's numbers, whatever the file has
+            theirs = oracle(images=image, patch_size=patch * merge, return_tensors="np")
+            ours = dump.ask(encoded(image), numpy.float32, folder=tmp_path, patch=patch, merge=merge)
+            assert list(theirs["image_sizes"][0]) == list(ours.shape[2:])
+            numpy.testing.assert_array_equal(ours, theirs["pixel_values"])
+
+
 @pytest.mark.parametrize("options", PATCHED)
 def test_grids_of_patches_are_those_of_transformers(dump, tmp_path, options):
     """Whatever the size: small ones, where halves are rounded, photographs, and strips up to those that are refused."""

@@ -13,7 +13,7 @@ from safetensors.numpy import load_file, save_file
 
 import worker
 
-CASES = [BY_NAME[f"{name}-all"] for name in ("Mistral3ForConditionalGeneration", "LlavaNextModel")]
+CASES = [BY_NAME[f"{name}-all"] for name in ("LlavaNextForConditionalGeneration", "LlavaNextModel")]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

@@ -52,6 +52,8 @@ SIZES = {
     "axes.count",  # another number of axes is refused
     "images.tower",  # another tower reads other tensors
     "projector.norm_merged",
+    "projector.merge",
+    "patches.sizes",
     "deepstack.norm_merged",
     "relative_position_bias.layer",
     "relative_position_bias.num_buckets",
@@ -157,6 +159,7 @@ REQUESTS = {
     "images.before",
     "images.begin",
     "images.end",
+    "images.row_ends",
     "images.after",
     "projector.pool",
     "first.layout",

@@ -3,8 +3,11 @@
 log-probabilities equal those of transformers with the same tokenizer, template and image processor.
 """
 
+import base64
 import contextlib
+import http.server
 import json
+import threading
 
 import anthropic
 import numpy
@@ -117,6 +120,35 @@ ANY_SIZE = (
     None,
 )
 
+PIXTRAL = dict(VISION, model_type="pixtral", patch_size=4, head_dim=8, hidden_size=32)
+
+
+def mistral3(vocabulary, image, *_):
+    return transformers.Mistral3Config(
+        text_config=dict(model_type="mistral", vocab_size=vocabulary, head_dim=8, **TEXT),
+        vision_config=PIXTRAL,
+        image_token_index=image,
+        tie_word_embeddings=False,
+    )
+
+
+def pixtral(vocabulary, image, *_):
+    return transformers.LlavaConfig(
+        text_config=dict(model_type="mistral", vocab_size=vocabulary, head_dim=8, **TEXT),
+        vision_config=PIXTRAL,
+        image_token_index=image,
+        vision_feature_layer=-1,
+        vision_feature_select_strategy="full",
+    )
+
+
+ROW_BY_ROW = (
+    transformers.PixtralImageProcessorPil(size={"longest_edge": 40}, patch_size=4),
+    ["<image>", "[IMG_BREAK]", "[IMG_END]"],
+    "<image>",
+    None,
+)
+
 # the configuration, the class, the image processor, the added tokens (those of images first), what templates write for
 # an image and what that becomes; none: a token for each square of patches
 FAMILIES = {
@@ -159,6 +191,8 @@ FAMILIES = {
         transformers.Qwen3VLForConditionalGeneration,
         *ANY_SIZE,
     ),
+    "mistral3": (mistral3, transformers.Mistral3ForConditionalGeneration, *ROW_BY_ROW),
+    "pixtral": (pixtral, transformers.LlavaForConditionalGeneration, *ROW_BY_ROW),
     "qwen3_5": (
         qwen3(transformers.Qwen3_5Config, NETS, {}),
         transformers.Qwen3_5ForConditionalGeneration,
@@ -191,16 +225,33 @@ class Model:
     def any_size(self):
         return self.spelled is None
 
+    @property
+    def whole(self):
+        return isinstance(self.prepares, transformers.PixtralImageProcessorPil)
+
+    @property
+    def merge(self):
+        return getattr(self.model.config, "spatial_merge_size", 1)
+
     def prepared(self, images):
-        names = ["pixel_values", "image_grid_thw"] if self.any_size else ["pixel_values"]
-        made = self.prepares(images=images, return_tensors="pt") if images else {}
-        return {name: made[name] for name in names if images}
+        if not images:
+            return {}
+        more = {}
+        if self.whole:  # as transformers' processor of texts and images does
+            more = {"patch_size": 4 * self.merge}
+        made = self.prepares(images=images, return_tensors="pt", **more)
+        names = ("pixel_values", "image_grid_thw", "image_sizes")
+        return {name: torch.as_tensor(made[name]) for name in names if name in made}
 
     def ids(self, messages, prepared):
         text = self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
         first, *others = text.split(self.placeholder)
         for number, after in enumerate(others):
-            if self.any_size:
+            if self.whole:
+                down, across = prepared["image_sizes"][number] // (4 * self.merge)
+                rows = ["<image>" * int(across)] * int(down)
+                first += "[IMG_BREAK]".join(rows) + "[IMG_END]" + after
+            elif self.any_size:
                 squares = int(prepared["image_grid_thw"][number].prod()) // 4
                 first += "<begin>" + "<image>" * squares + "<end>" + after
             else:
@@ -211,7 +262,7 @@ class Model:
         """The prompt's length, the ids of the greedy answer, and the log-probability of each."""
         given = self.prepared(images)
         ids = torch.tensor([self.ids(messages, given)])
-        if self.any_size:
+        if self.any_size and not self.whole:
             given["mm_token_type_ids"] = (ids == self.image).long()
             self.model.model.rope_deltas = None  # or a text without images would stand where those of before ended
         if self.model.config.model_type == "gemma3":
@@ -324,7 +375,8 @@ def check(served, contents, **more):
     [(family, layout) for family in ("llava", "qwen3_vl") for layout in LAYOUTS]
     + [("gemma3", one) for one in ("one", "uneven tensor", "both", "Sharded")]
     + [("qwen2_vl", "both"), ("qwen2_5_vl", "uneven tensor"), ("qwen2_5_vl", "pipeline"), ("qwen2_5_vl", "Offload")]
-    + [("qwen3_5", "uneven tensor"), ("qwen3_5", "both")],
+    + [("qwen3_5", "uneven tensor"), ("qwen3_5", "both")]
+    + [("mistral3", "uneven tensor"), ("mistral3", "both"), ("pixtral", "pipeline")],
     indirect=["model"],
 )
 def test_answers_are_those_of_transformers(model, layout):
@@ -334,7 +386,7 @@ def test_answers_are_those_of_transformers(model, layout):
 
 
 def test_prompts_with_more_images_than_a_step_has_tokens(served):
-    check(served, (["a"] + [picture(100 + i, 20, 20) for i in range(48)] + ["the dog"] + ["of John ran over"] * 60,))
+    check(served, (["a"] + [picture(100 + i, 12, 12) for i in range(40)] + ["the dog"] + ["of John ran over"] * 60,))
 
 
 def test_images_alike_share_blocks_and_others_do_not(served):
@@ -481,6 +533,66 @@ def test_a_server_without_a_folder_reads_no_files_and_says_so(serve, model, serv
     assert "--media-folder" in error["message"]
 
 
+class Site(http.server.BaseHTTPRequestHandler):
+    """A picture, redirects to a path or another port, nothing, and a status."""
+
+    def do_GET(self):
+        if self.path == "/cat.png":
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(self.server.file)
+        elif self.path.startswith("/to/"):
+            self.send_response(302)
+            self.send_header("Location", self.server.targets[self.path])
+            self.end_headers()
+        else:
+            self.send_response(200 if self.path == "/empty" else 404)
+            self.end_headers()
+
+    def log_message(self, *_):
+        pass
+
+
+@contextlib.contextmanager
+def site(file):
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Site) as server:
+        server.file, server.targets = file, {"/to/cat": "/cat.png", "/to/self": "/to/self"}
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+def test_images_of_listed_hosts_are_fetched_and_of_others_are_not(serve, model):
+    sent, shown, images = conversation([picture(95), "the cat"])
+    _, ids, _ = model.answer(shown, images)
+    file = base64.b64decode(in_base64(images[0]))
+
+    def body(url):
+        content = [{"type": "image_url", "image_url": {"url": url}}, text("the cat")]
+        return {"messages": [{"role": "user", "content": content}], "max_tokens": NEW_TOKENS, "temperature": 0}
+
+    with site(file) as listed, site(file) as other:
+        host, elsewhere = (f"http://127.0.0.1:{one.server_port}" for one in (listed, other))
+        listed.targets["/to/other"] = f"{elsewhere}/cat.png"
+        served = serve(model, options=("--media-host", f"127.0.0.1:{listed.server_port}"))
+        for path in ("/cat.png", "/to/cat"):
+            reply = served.server.ask("/v1/chat/completions", body(host + path) | {"return_token_ids": True})
+            assert reply["choices"][0]["token_ids"] == ids
+        for url, why in (
+            (f"{elsewhere}/cat.png", "is no host that this server fetches from"),
+            (f"{host}/to/other", "is no host that this server fetches from"),
+            (f"{host}/to/self", "more than 4 redirects"),
+            (f"{host}/none", "answers with the status 404"),
+            (f"{host}/empty", "answers with nothing"),
+            (f"http://user@127.0.0.1:{listed.server_port}/cat.png", "it is no URL of a host"),
+            ("http://127.0.0.1/cat.png", "is no host that this server fetches from"),
+        ):
+            error = served.server.refused("/v1/chat/completions", body(url), 400)
+            assert why in error["message"] and error["param"] == "messages[0].content[0].image_url.url"
+
+
 def test_a_folder_without_an_image_processor_serves_texts(serve, tmp_path):
     model = Model(tmp_path / "blind", PARTS)
     (model.folder / "preprocessor_config.json").unlink()
@@ -515,6 +627,6 @@ def test_forward_gives_the_rows_of_images(served):
     )
     inputs = {name: tensor.tolist() for name, tensor in given.items()}
     ours = served.server.ask("/forward", {"inputs": inputs, "outputs": ["image_hidden_states"]})
-    numpy.testing.assert_allclose(ours["outputs"]["image_hidden_states"]["data"], theirs, atol=2e-4)
+    numpy.testing.assert_allclose(ours["outputs"]["image_hidden_states"]["data"], theirs, rtol=1e-4, atol=2e-4)
     error = served.server.refused("/forward", {"inputs": inputs | {"input_ids": [[5, served.model.image]]}}, 400)
     assert "1 tokens of images" in error["message"] and "pixel_values has 2 images of" in error["message"]

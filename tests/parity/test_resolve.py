@@ -71,6 +71,7 @@ def test_every_tensor_is_read_and_bytes_are_exact(case):
 
 
 TOWERS = {
+    "pixtral_vision": {"PixtralVisionModel"},
     "qwen2_vl_vision": {"Qwen2VisionTransformerPretrainedModel"},
     "qwen2_5_vl_vision": {"Qwen2_5_VisionTransformerPretrainedModel"},
     "qwen3_vl_vision": {"Qwen3VLVisionModel", "Qwen3_5VisionModel", "Qwen3_5MoeVisionModel"},

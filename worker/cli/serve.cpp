@@ -13,6 +13,7 @@
 #include "planner/strategies/layout.h"
 #include "worker/base/error.h"
 #include "worker/cli/adapter_options.h"
+#include "worker/cli/media_hosts.h"
 #include "worker/cli/offline_inference.h"
 #include "worker/cli/processes.h"
 #include "worker/cli/speculation.h"
@@ -51,6 +52,7 @@ struct ServeOptions : ModelOptions {
   std::string rendezvous;
   int64_t max_queue = 256;
   std::string media_folder;
+  std::vector<std::string> media_hosts;
   bool no_page = false, strict_requests = false;
 };
 
@@ -201,6 +203,10 @@ int lead(const ServeOptions& options, const Setup& setup, engine::RankGroup& gro
   api.page = !options.no_page;
   api.strict_requests = options.strict_requests;
   api.media_folder = options.media_folder;
+  if (!options.media_hosts.empty())
+    api.fetch_media = [hosts = std::make_shared<const MediaHosts>(options.media_hosts)](const std::string& url) {
+      return hosts->fetch(url);
+    };
   api.metric_names = server::metric_names_of(options.metrics_names).value();
   api.capacity = {options.max_concurrency, options.max_queue};
   if (!options.api_keys_folder.empty()) api.keys = std::make_shared<server::ApiKeys>(options.api_keys_folder);
@@ -364,6 +370,11 @@ void add_serve(CLI::App& app, Program& program) {
       ->add_option("--media-folder", options->media_folder,
                    "Folder whose files requests may name as images, by file: URLs (default: none)")
       ->check(CLI::ExistingDirectory);
+  subcommand
+      ->add_option("--media-host", options->media_hosts,
+                   "Host (HOST or HOST:PORT) from which requests may name images by http and https URLs; may be "
+                   "repeated (default: none)")
+      ->delimiter(',');
   subcommand->add_option(flag::max_queue.name, options->max_queue, "Maximum requests in the waiting queue")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);

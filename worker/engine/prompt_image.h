@@ -13,7 +13,8 @@ struct PromptImage {
   int64_t first = 0, tokens = 0;  ///< places in the prompt, one behind the other
   int64_t down = 0, across = 0;   ///< rows and columns of these, where tokens have positions along axes; else 0
   int32_t key = -1;               ///< negative, and the same for the same rows alone: what prefixes are compared by
-  std::shared_ptr<const std::vector<float>> rows;  ///< [tokens, hidden of the model]
+  std::shared_ptr<const std::vector<float>> rows;  ///< [tokens, hidden of the model], or more of which these are
+  int64_t first_row = 0;                           ///< the ones from here on
 };
 
 }  // namespace pm::engine

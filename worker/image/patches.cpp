@@ -40,6 +40,22 @@ std::string said(int64_t width, int64_t height) {
   return "the image has " + std::to_string(width) + " x " + std::to_string(height) + " pixels; ";
 }
 
+/// Returns the rows and columns of patches of an image that is shrunk within a size, and whose sides are rounded up to
+/// whole squares of patches. The steps are transformers' (get_resize_output_image_size of Pixtral).
+std::pair<int64_t, int64_t> shrunk_grid(const PatchLayout& layout, int64_t width, int64_t height) {
+  const double ratio = std::max(static_cast<double>(height) / static_cast<double>(layout.within[0]),
+                                static_cast<double>(width) / static_cast<double>(layout.within[1]));
+  const auto shrunk = [&](int64_t side) {
+    return ratio > 1 ? static_cast<int64_t>(std::floor(static_cast<double>(side) / ratio)) : side;
+  };
+  const int64_t factor = layout.patch * layout.merge, down = (shrunk(height) - 1 + factor) / factor,
+                across = (shrunk(width) - 1 + factor) / factor;
+  if (shrunk(height) < 1 || shrunk(width) < 1)
+    throw Error(Reason::ImageRefused, said(width, height) + "it is too thin to be shrunk to " +
+                                          std::to_string(layout.within[1]) + " x " + std::to_string(layout.within[0]));
+  return {down * layout.merge, across * layout.merge};
+}
+
 const PatchLayout& layout_of(const Processor& processor) {
   if (!processor.patches) throw std::logic_error("this image processor gives no patches");
   return *processor.patches;
@@ -57,6 +73,7 @@ std::pair<int64_t, int64_t> Processor::patch_grid(int64_t width, int64_t height)
                                             " and its images are not resized");
     return {height / layout.patch, width / layout.patch};
   }
+  if (layout.is_whole()) return shrunk_grid(layout, width, height);
   const Size from{static_cast<double>(width), static_cast<double>(height)};
   if (std::max(from.width, from.height) / std::min(from.width, from.height) > max_ratio)
     throw Error(Reason::ImageRefused, said(width, height) + "the longer side may have at most " +
@@ -68,6 +85,7 @@ std::pair<int64_t, int64_t> Processor::patch_grid(int64_t width, int64_t height)
 
 PatchedImage Processor::patched(const Image& image, const Limits& limits) const {
   const PatchLayout& layout = layout_of(*this);
+  if (layout.is_whole()) throw std::logic_error("this image processor gives whole images");
   const auto [down, across] = patch_grid(image.width, image.height);
   const int64_t patch = layout.patch, merge = layout.merge, frames = layout.frames, area = patch * patch;
   const int64_t width = across * patch, height = down * patch;

@@ -77,6 +77,13 @@ Processor qwen2_vl() {
   return p;
 }
 
+Processor pixtral() {
+  Processor p = qwen2_vl();
+  p.patches->frames = 1;
+  p.patches->within = {1024, 1024};
+  return p;
+}
+
 /// Returns the defaults of the class for keys that the file lacks.
 Processor defaults_of(const std::string& file, const json& config) {
   std::string name;
@@ -93,9 +100,11 @@ Processor defaults_of(const std::string& file, const json& config) {
   if (name == "ViT" || name == "Gemma3") return {};
   if (name == "Siglip") return siglip();
   if (name == "Qwen2VL") return qwen2_vl();
+  if (name == "Pixtral") return pixtral();
   throw unreadable(file, "the image processor " +
                              (name.empty() ? "is not named (image_processor_type)" : "\"" + name + "\" is not served") +
-                             "; served are those of CLIP, ViT, DeiT, DETR, Perceiver, SigLIP, Gemma 3 and Qwen2-VL");
+                             "; served are those of CLIP, ViT, DeiT, DETR, Perceiver, SigLIP, Gemma 3, Qwen2-VL and "
+                             "Pixtral");
 }
 
 /// Reads the fields of one file; errors name them.
@@ -204,7 +213,23 @@ struct Reader {
       bound.value = number(edges[bound.edge], find(bound.key) ? bound.key : std::string("size.") + bound.edge,
                            "a number of pixels", max_bound);
   }
+  /// Reads the height and width within which images stay whole. Those of a patch are the model's.
+  void within(PatchLayout& layout) const {
+    bool crops = false;
+    flag("do_center_crop", crops);
+    if (crops) throw unreadable(file, "do_center_crop is true, which is not served for images of any size");
+    const auto* size = find("size");
+    if (!size) return;
+    const auto has = [&](const char* key) { return size->is_object() && size->contains(key); };
+    if (has("longest_edge"))
+      layout.within.fill(side((*size)["longest_edge"], "size.longest_edge"));
+    else if (has("height") && has("width"))
+      layout.within = {side((*size)["height"], "size.height"), side((*size)["width"], "size.width")};
+    else
+      throw unreadable(file, "size is " + size->dump() + "; served are {\"longest_edge\"} and {\"height\", \"width\"}");
+  }
   void patches(PatchLayout& layout) const {
+    if (layout.is_whole()) return within(layout);
     bounds(layout);
     for (const auto& [key, into] : {std::pair{"patch_size", &layout.patch}, std::pair{"merge_size", &layout.merge},
                                     std::pair{"temporal_patch_size", &layout.frames}})
@@ -309,7 +334,13 @@ std::pair<int64_t, int64_t> bounded_size(const Image& image, int64_t shortest, i
 }  // namespace
 
 Image Processor::resize_and_crop(const Image& image, const Limits& limits) const {
-  if (patches) throw std::logic_error("this image processor gives patches");
+  if (patches && !patches->is_whole()) throw std::logic_error("this image processor gives patches");
+  if (patches) {
+    const auto [down, across] = patch_grid(image.width, image.height);
+    const int64_t to_width = across * patches->patch, to_height = down * patches->patch;
+    check_size(to_width, to_height, limits, "the resized image");
+    return do_resize ? resize(image, to_width, to_height, resample) : image;
+  }
   Image framed = image;
   if (do_center_crop && crops_first) {
     const auto shorter = static_cast<double>(std::min(image.width, image.height));

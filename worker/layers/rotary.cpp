@@ -83,9 +83,12 @@ void proportional(const json& scaling, std::vector<double>& frequencies) {
 Rotary::Rotary(const policy::Rotary& rotary, at::Device device)
     : style_(rotary.style), values_(rotary.values), long_rope_(rotary.long_rope), query_growth_(rotary.query_growth) {
   std::vector<double> frequencies;
-  const int64_t dims = rotary.axes && rotary.axes->apart ? rotary.dims / rotary.axes->count : rotary.dims;
-  for (int64_t i = 0; i < rotary.dims; i += 2)
-    frequencies.push_back(1 / std::pow(rotary.theta, static_cast<double>(i % dims) / static_cast<double>(dims)));
+  const bool own = rotary.axes && !rotary.axes->exponents.empty();
+  for (int64_t i = 0; i < rotary.dims; i += 2) {
+    const double exponent = own ? rotary.axes->exponents.at(static_cast<size_t>(i / 2))
+                                : static_cast<double>(i) / static_cast<double>(rotary.dims);
+    frequencies.push_back(1 / std::pow(rotary.theta, exponent));
+  }
   if (rotary.axes) axis_of_frequency_ = at::tensor(rotary.axes->of_frequency, at::kLong).to(device);
   const std::string kind = kind_of(rotary.scaling);
   const auto on_device = [&](const std::vector<double>& all) {

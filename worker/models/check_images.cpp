@@ -17,8 +17,8 @@ void check_patch_grid(const policy::Model& model, const policy::Stack& stack) {
   const policy::Input& input = stack.input;
   if (!input.reads_patches() || input.token || input.positions || input.position != policy::PositionKind::None ||
       input.features || !input.tables.empty() || input.class_token || input.distillation_token || input.mask_token ||
-      input.norm || input.convolutions || input.vectors || input.latents || input.quantized || input.scale != 1)
-    refuse("has patches of images of any size beside tokens, other positions, tables, audio, vectors or a norm");
+      input.convolutions || input.vectors || input.latents || input.quantized || input.scale != 1)
+    refuse("has patches of images of any size beside tokens, other positions, tables, audio or vectors");
   if (!stack.output.image_projector || model.stacks.size() == 1)
     refuse("reads images alone; such a tower is served as a part of a model that reads its rows");
   if (stack.output.norm || stack.output.projection || policy::is_recurrent(stack))
@@ -42,8 +42,8 @@ void check_images(const policy::Model& model, const policy::Stack& stack) {
     if (layer.attention.in_patch_windows && !stack.input.patch_grid) refuse("has windows of patches without patches");
     if (!rotary || !rotary->axes) continue;
     const bool patches = stack.input.patch_grid.has_value();
-    if (rotary->axes->count != (patches ? axes_of_patches : axes_of_tokens) || (!patches && rotary->axes->apart) ||
-        rotary->long_rope || rotary->query_growth)
+    if (rotary->axes->count != (patches ? axes_of_patches : axes_of_tokens) ||
+        (!patches && !rotary->axes->exponents.empty()) || rotary->long_rope || rotary->query_growth)
       refuse("has rotary positions along axes that its rows do not have, or beside a scaling by length");
   }
   if (const auto& images = stack.input.images) {

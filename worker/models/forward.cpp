@@ -237,8 +237,8 @@ void put_image_rows(const at::Tensor& rows, const policy::Stack& tower, const st
   for (const RequestForward* request : requests) states += request->inputs.stack_inputs.at(tower.name).batch_rows();
   for (RequestForward* request : requests) {
     const int64_t own = request->inputs.stack_inputs.at(tower.name).batch_rows() * rows.size(0) / states;
-    // transformers puts out the rows of images of one size
-    if (request->wants(policy::image_rows_output, !tower.input.patch_grid))
+    // transformers puts out the rows of images that a request has whole
+    if (request->wants(policy::image_rows_output, !tower.input.patch_grid || !tower.input.patch_grid->sizes.empty()))
       request->put(policy::image_rows_output, rows.narrow(0, first, own));
     first += own;
   }

@@ -2,6 +2,8 @@
 #include "worker/models/probe_inputs.h"
 
 #include <algorithm>
+#include <functional>
+#include <numeric>
 #include <stdexcept>
 
 #include "worker/models/heads/heads.h"
@@ -33,8 +35,16 @@ Array black_image(const policy::Stack& stack) {
 /// A black image of up to `patches` patches, and at least one square, in a tower of images of any size.
 Arrays black_patches(const policy::Stack& stack, int64_t patches) {
   const std::vector<int64_t>& weight = stack.input.projection->weight.shape;
-  const int64_t merge = stack.input.patch_grid->merge, across = std::max<int64_t>(1, patches / (merge * merge)) * merge,
-                count = merge * across, width = weight[1] * weight[2] * weight[3] * weight[4];
+  const policy::PatchGrid& grid = *stack.input.patch_grid;
+  const int64_t merge = grid.merge, across = std::max<int64_t>(1, patches / (merge * merge)) * merge,
+                count = merge * across,
+                width = std::accumulate(weight.begin() + 1, weight.end(), int64_t{1}, std::multiplies<>());
+  if (!grid.sizes.empty()) {
+    const int64_t high = merge * weight[2], wide = across * weight[3];
+    return {{"pixel_values",
+             {{1, weight[1], high, wide}, std::vector<float>(static_cast<size_t>(weight[1] * high * wide))}},
+            {grid.sizes, {{1, 2}, std::vector<int64_t>{high, wide}}}};
+  }
   return {{"pixel_values", {{count, width}, std::vector<float>(static_cast<size_t>(count * width))}},
           {"image_grid_thw", {{1, 3}, std::vector<int64_t>{1, merge, across}}}};
 }

@@ -8,7 +8,7 @@ namespace pm::policy {
 
 inline const std::vector<std::string_view> layout_words{"linear", "conv1d"}, keep_in_fp32_words{"if_f16"},
     norm_words{"layer", "rms", "gemma_rms", "layer1p", "affine"}, mask_words{"full", "causal"},
-    rotary_words{"neox", "interleaved"}, rotary_axes_words{"sections", "interleaved", "apart"},
+    rotary_words{"neox", "interleaved"}, rotary_axes_words{"sections", "interleaved", "apart", "alternating"},
     fused_words{"concat", "per_head", "grouped"}, gate_up_words{"concat", "interleaved"},
     order_words{"pre", "post", "parallel", "reversible"}, position_words{"none"},
     sinusoid_words{"paper", "tensor2tensor"}, grid_words{"sine", "learned"}, position_ids_words{"rows", "tokens"},

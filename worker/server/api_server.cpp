@@ -158,7 +158,8 @@ ApiServer::Impl::Impl(ApiOptions o, engine::Engine& e, const Tokenizer* tokenize
               &responses,
               find_content_form(options.chat_template, tokenizer, options.capabilities),
               &image_rows,
-              options.media_folder},
+              options.media_folder,
+              options.fetch_media},
       http(with_gate(options.http), hexadecimal(options.random()),
            [this](const http::Request& request) { return answer(request); }) {
   add_routes();
@@ -386,6 +387,10 @@ http::Response ApiServer::Impl::metrics_text() const {
   std::string shared = metrics.text() + engine_metrics(engine.statistics(), options.capacity);
   if (const AdapterPool* pool = options.adapters.pool)
     shared += adapter_metrics(pool->in_use(), pool->slots(), std::chrono::system_clock::now());
+  if (options.capabilities.prompt_images) {
+    const ImageRowCache::Counts counts = image_rows.counts();
+    shared += image_metrics(counts.queries, counts.hits);
+  }
   response.body = renamed_metrics(shared, options.metric_names, options.names.first()) +
                   rank_metrics(plan, options.status_table.get(), steady_clock::now());
   if (options.steps) response.body += options.steps->text();

@@ -41,11 +41,12 @@ struct ApiOptions {
   int64_t decoder_start = -1;                         ///< first token of an encoder-decoder's output
   bool strict_requests = false;                       ///< unknown fields are refused on every route
   std::filesystem::path media_folder;                 ///< whose files requests may name as images; empty: none
-  bool page = true;                                   ///< whether browsers get a page at /
-  std::shared_ptr<ApiKeys> keys;                      ///< accepted API keys; absent: no key is needed
-  std::shared_ptr<StepMetrics> steps;                 ///< metrics of engine steps; absent: none
-  MetricNames metric_names = MetricNames::Both;       ///< of those that vLLM has too
-  Capacity capacity;                                  ///< of the replica
+  std::function<std::string(const std::string& url)> fetch_media;  ///< ServerContext's
+  bool page = true;                                                ///< whether browsers get a page at /
+  std::shared_ptr<ApiKeys> keys;                                   ///< accepted API keys; absent: no key is needed
+  std::shared_ptr<StepMetrics> steps;                              ///< metrics of engine steps; absent: none
+  MetricNames metric_names = MetricNames::Both;                    ///< of those that vLLM has too
+  Capacity capacity;                                               ///< of the replica
   std::function<std::vector<Collective>()>
       collectives;                                  ///< counters of rank 0, read on the server's threads; absent: none
   std::shared_ptr<comm::StatusTable> status_table;  ///< of the group; absent: always serving

@@ -9,6 +9,7 @@ namespace pm::engine {
 namespace {
 
 constexpr int64_t images_per_step = 8;
+constexpr int64_t numbers_of_small_patch = 3 * 14 * 14;  // towers have patches of 14 or 16 pixels
 
 int64_t row_elements(const Array& array) {
   int64_t elements = 1;
@@ -26,6 +27,8 @@ int64_t row_tokens(const Arrays& inputs, int64_t step_tokens, int64_t image_toke
   if (const auto grids = inputs.find(image_grids), patches = inputs.find("pixel_values");
       grids != inputs.end() && patches != inputs.end())
     return std::clamp<int64_t>(patches->second.shape[0] / std::max<int64_t>(1, grids->second.shape[0]), 1, step_tokens);
+  if (const auto whole = inputs.find("pixel_values"); inputs.contains(image_sizes) && whole != inputs.end())
+    return std::clamp<int64_t>(row_elements(whole->second) / numbers_of_small_patch, 1, step_tokens);
   const int64_t of_image = image_tokens > 0 ? std::min(image_tokens, step_tokens) : step_tokens / images_per_step;
   int64_t cost = 1;
   for (const auto& [name, array] : inputs) {

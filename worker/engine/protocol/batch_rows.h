@@ -10,6 +10,9 @@ namespace pm::engine {
 /// are no rows of it, so that the images of one request stay together.
 inline constexpr const char* image_grids = "image_grid_thw";
 
+/// The input with the sizes of images that may have any size and are padded to one.
+inline constexpr const char* image_sizes = "image_sizes";
+
 /// Returns the number of rows, which is the same for all inputs; 0 without inputs.
 int64_t num_rows(const Arrays& inputs);
 /// Returns how many tokens of a step's budget one row costs: its ids, or for a row of pixels `image_tokens`; where

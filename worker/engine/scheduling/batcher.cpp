@@ -381,7 +381,7 @@ StepEntry Batcher::make_entry(SequenceGroup& group, Sequence& sequence, int64_t 
   entry.long_rope = group.long_rope && sequence.computed < limits_.short_rope_tokens;
   const auto from = sequence.tokens.begin() + static_cast<std::ptrdiff_t>(sequence.computed);
   entry.tokens.assign(from, from + static_cast<std::ptrdiff_t>(tokens));
-  add_images(group.request, sequence.computed, tokens, limits_.bidirectional_images, entry);
+  add_images(group.request, sequence.computed, tokens, limits_, entry);
   if (sequence.reset_table) {
     entry.reset_table = true;
     if (source) entry.source_blocks = source->blocks, entry.source_tokens = source->states;

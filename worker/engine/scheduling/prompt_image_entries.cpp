@@ -54,7 +54,8 @@ void check_images(const Request& request, int64_t width) {
   for (const PromptImage& image : request.images) {
     const auto rows = image.rows ? static_cast<int64_t>(image.rows->size()) : 0;
     if (image.first < end || image.tokens < 1 || image.key >= 0 ||
-        image.first + image.tokens > static_cast<int64_t>(request.prompt.size()) || rows != image.tokens * width)
+        image.first + image.tokens > static_cast<int64_t>(request.prompt.size()) || image.first_row < 0 ||
+        rows % width != 0 || rows / width < image.first_row + image.tokens)
       refuse("an image has " + text(rows) + " numbers for " + text(image.tokens) + " tokens from " + text(image.first) +
              " on, expected " + text(width) + " for each of tokens of the prompt");
     const bool placed = image.down > 0 && image.across > 0 && image.down * image.across == image.tokens;
@@ -73,17 +74,17 @@ int64_t without_parts_of_images(const Request& request, int64_t first, int64_t c
   return count;
 }
 
-void add_images(const Request& request, int64_t first, int64_t count, bool bidirectional, StepEntry& entry) {
+void add_images(const Request& request, int64_t first, int64_t count, const Limits& limits, StepEntry& entry) {
   for (const PromptImage& image : request.images) {
     const int64_t begin = std::max(first, image.first), end = std::min(first + count, image.first + image.tokens);
     if (begin >= end) continue;
-    if (bidirectional)
+    if (limits.bidirectional_images)
       entry.bidirectional.insert(entry.bidirectional.end(),
                                  {static_cast<int32_t>(image.first), static_cast<int32_t>(image.first + image.tokens)});
-    const auto width = static_cast<std::ptrdiff_t>(image.rows->size()) / image.tokens;
+    const int64_t width = limits.image_width, row = image.first_row + begin - image.first;
     for (int64_t place = begin; place < end; ++place) entry.image_places.push_back(static_cast<int32_t>(place - first));
-    entry.image_rows.insert(entry.image_rows.end(), image.rows->begin() + (begin - image.first) * width,
-                            image.rows->begin() + (end - image.first) * width);
+    entry.image_rows.insert(entry.image_rows.end(), image.rows->begin() + row * width,
+                            image.rows->begin() + (row + end - begin) * width);
   }
   add_positions(request, first, count, entry);
 }

@@ -5,6 +5,7 @@
 
 #include "worker/engine/engine.h"
 #include "worker/engine/protocol/step_message.h"
+#include "worker/engine/scheduling/batcher.h"
 
 namespace pm::engine {
 
@@ -18,6 +19,6 @@ int64_t without_parts_of_images(const Request&, int64_t first, int64_t count);
 
 /// Adds the rows of images among `count` tokens from `first` on, which tokens see each other if those of an image do,
 /// and where tokens stand if those of an image have rows and columns.
-void add_images(const Request&, int64_t first, int64_t count, bool bidirectional, StepEntry&);
+void add_images(const Request&, int64_t first, int64_t count, const Limits&, StepEntry&);
 
 }  // namespace pm::engine

@@ -10,10 +10,12 @@ ImageProjector::ImageProjector(const policy::ImageProjector& projector, std::arr
       pooled_(projector.pooled),
       merged_(projector.merged),
       norm_merged_(projector.norm_merged),
+      by_channel_(projector.by_channel),
       patches_(patches),
+      norm_(projector.norm ? std::optional<Norm>(std::in_place, *projector.norm, loader) : std::nullopt),
+      merging_(projector.merging ? std::optional<Linear>(std::in_place, *projector.merging, loader) : std::nullopt),
       first_(projector.first, loader),
       activation_(projector.activation) {
-  if (projector.norm) norm_.emplace(*projector.norm, loader);
   if (projector.last) last_.emplace(*projector.last, loader);
 }
 
@@ -30,8 +32,10 @@ at::Tensor ImageProjector::operator()(const at::Tensor& states, int64_t length) 
 
 at::Tensor ImageProjector::of_squares(const at::Tensor& states) const {
   const at::Tensor before = norm_ && !norm_merged_ ? (*norm_)(states) : states,
-                   squares = before.reshape({-1, merged_ * states.size(1)});
-  return projected(norm_ && norm_merged_ ? (*norm_)(squares) : squares);
+                   rows = before.reshape({-1, merged_, states.size(1)}),
+                   squares = (by_channel_ ? rows.transpose(1, 2) : rows).reshape({-1, merged_ * states.size(1)});
+  const at::Tensor x = norm_ && norm_merged_ ? (*norm_)(squares) : squares;
+  return projected(merging_ ? (*merging_)(x) : x);
 }
 
 at::Tensor ImageProjector::projected(const at::Tensor& x) const {

@@ -22,9 +22,10 @@ class ImageProjector {
  private:
   at::Tensor projected(const at::Tensor& x) const;
   int64_t skipped_, pooled_, merged_;
-  bool norm_merged_;
+  bool norm_merged_, by_channel_;
   std::array<int64_t, 2> patches_;
   std::optional<Norm> norm_;
+  std::optional<Linear> merging_;
   Linear first_;
   std::optional<policy::Activation> activation_;
   std::optional<Linear> last_;

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <numeric>
 
 #include "worker/models/requests/arrays.h"
 
@@ -18,7 +20,7 @@ constexpr int64_t most_side = 1 << 14;  // of an image in patches, so that no pr
 
 /// The patches of all images in the order in which the stack reads them.
 struct Rows {
-  std::vector<int64_t> given;  ///< which of the request's patches each is
+  std::vector<int64_t> given;  ///< which of the request's patches each is; of a whole image they stand row by row
   std::vector<int64_t> axes;   ///< row and column of each, in turn
   std::vector<int64_t> table_rows;
   std::vector<float> shares;
@@ -54,7 +56,9 @@ void add_positions(std::array<int64_t, 2> place, std::array<int64_t, 2> grid, in
 
 /// Adds the patches of an image of down x across patches, window by window where the stack has windows.
 void add_image(const policy::PatchGrid& grid, std::array<int64_t, 2> size, Rows& rows, ops::StepSequences& windows) {
-  const int64_t merge = grid.merge, of_square = merge * merge, down = size[0] / merge, across = size[1] / merge,
+  const bool whole = !grid.sizes.empty();
+  const int64_t merge = grid.merge, of_square = merge * merge, first_patch = static_cast<int64_t>(rows.given.size()),
+                down = size[0] / merge, across = size[1] / merge,
                 side = grid.window > 0 ? grid.window : std::max(down, across),
                 first_square = static_cast<int64_t>(rows.squares.size());
   const int64_t table = grid.positions ? std::llround(std::sqrt(static_cast<double>(grid.positions->shape[0]))) : 0;
@@ -67,7 +71,7 @@ void add_image(const policy::PatchGrid& grid, std::array<int64_t, 2> size, Rows&
           rows.squares.push_back(square);
           for (int64_t patch = 0; patch < of_square; ++patch) {
             const std::array place{y * merge + patch / merge, x * merge + patch % merge};
-            rows.given.push_back(square * of_square + patch);
+            rows.given.push_back(whole ? first_patch + place[0] * size[1] + place[1] : square * of_square + patch);
             rows.axes.insert(rows.axes.end(), place.begin(), place.end());
             if (table > 0) add_positions(place, size, table, rows);
           }
@@ -115,23 +119,78 @@ std::vector<std::array<int64_t, 2>> grids_of(const policy::PatchGrid& grid, int6
 
 at::Tensor numbers(const std::vector<int64_t>& all) { return at::tensor(all, at::kLong); }
 
-}  // namespace
+/// The patches of a request [patches, numbers of a patch], and the rows and columns of those of each image.
+struct Patches {
+  at::Tensor values;
+  std::vector<std::array<int64_t, 2>> grids;
+};
 
-StackInput read_patches(const policy::Stack& stack, RequestTensors& tensors) {
+/// Cuts whole images [images, channels, height, width] into patches [channels, high, wide].
+Patches cut(const policy::PatchGrid& grid, const at::Tensor& pixels, std::array<int64_t, 2> patch,
+            RequestTensors& tensors) {
+  const int64_t images = pixels.size(0), height = pixels.size(2), width = pixels.size(3);
+  const Array* array = tensors.find(grid.sizes);
+  if (array && !std::holds_alternative<std::vector<int64_t>>(array->values))
+    refuse(grid.sizes + " has fractional values, expected integers");
+  const at::Tensor sizes = array ? tensor_of(*array) : numbers({height, width}).unsqueeze(0).repeat({images, 1});
+  if (sizes.dim() != 2 || sizes.size(0) != images || sizes.size(1) != 2)
+    refuse(grid.sizes + " has the shape " + c10::str(sizes.sizes()) + ", expected [" + std::to_string(images) +
+           ", 2]: height and width of each image");
+  Patches found;
+  std::vector<at::Tensor> all;
+  const auto rows = sizes.accessor<int64_t, 2>();
+  for (int64_t image = 0; image < images; ++image) {
+    const int64_t high = rows[image][0], wide = rows[image][1];
+    const auto fits = [&](int64_t side, int64_t most, int64_t of_patch) {
+      return side > 0 && side <= std::min(most, most_side * of_patch) && side % (of_patch * grid.merge) == 0;
+    };
+    if (!fits(high, height, patch[0]) || !fits(wide, width, patch[1]))
+      refuse(grid.sizes + " has " + std::to_string(high) + " x " + std::to_string(wide) + " pixels in row " +
+             std::to_string(image) + " of images of " + std::to_string(height) + " x " + std::to_string(width) +
+             ", expected multiples of " + std::to_string(patch[0] * grid.merge) + " x " +
+             std::to_string(patch[1] * grid.merge));
+    const int64_t down = high / patch[0], across = wide / patch[1];
+    all.push_back(pixels[image]
+                      .narrow(1, 0, high)
+                      .narrow(2, 0, wide)
+                      .reshape({pixels.size(1), down, patch[0], across, patch[1]})
+                      .permute({1, 3, 0, 2, 4})
+                      .reshape({down * across, -1}));
+    found.grids.push_back({down, across});
+  }
+  found.values = at::cat(all);
+  return found;
+}
+
+Patches find_patches(const policy::Stack& stack, RequestTensors& tensors) {
   const policy::PatchGrid& grid = *stack.input.patch_grid;
   const std::vector<int64_t>& weight = stack.input.projection->weight.shape;
-  const int64_t width = weight[1] * weight[2] * weight[3] * weight[4];
   const Array& array = *tensors.find(pixels_name);
   if (!std::holds_alternative<std::vector<float>>(array.values))
     refuse(std::string(pixels_name) + " has integers, expected fp32");
   const at::Tensor pixels = tensor_of(array);
+  if (!grid.sizes.empty()) {
+    if (pixels.dim() != 4 || pixels.numel() == 0 || pixels.size(1) != weight[1])
+      refuse(std::string(pixels_name) + " has the shape " + c10::str(pixels.sizes()) + ", expected [images, " +
+             std::to_string(weight[1]) + ", height, width]");
+    return cut(grid, pixels, {weight[2], weight[3]}, tensors);
+  }
+  const int64_t width = std::accumulate(weight.begin() + 1, weight.end(), int64_t{1}, std::multiplies<>());
   if (pixels.dim() != 2 || pixels.size(0) == 0 || pixels.size(1) != width)
     refuse(std::string(pixels_name) + " has the shape " + c10::str(pixels.sizes()) + ", expected [patches, " +
            std::to_string(width) + "]");
+  return {pixels, grids_of(grid, pixels.size(0), tensors)};
+}
+
+}  // namespace
+
+StackInput read_patches(const policy::Stack& stack, RequestTensors& tensors) {
+  const policy::PatchGrid& grid = *stack.input.patch_grid;
+  const Patches given = find_patches(stack, tensors);
   StackInput made;
   Rows rows;
   int64_t first = 0;
-  for (const std::array<int64_t, 2>& size : grids_of(grid, pixels.size(0), tensors)) {
+  for (const std::array<int64_t, 2>& size : given.grids) {
     const int64_t count = size[0] * size[1];
     add_image(grid, size, rows, made.batch.patch_windows);
     made.batch.sequences.spans.push_back(
@@ -144,7 +203,7 @@ StackInput read_patches(const policy::Stack& stack, RequestTensors& tensors) {
   made.rows = static_cast<int64_t>(made.image_grids.size());
   made.tokens = made.length;
   layers::PatchRows& patches = made.batch.patches;
-  patches.values = at::index_select(pixels, 0, numbers(rows.given));
+  patches.values = at::index_select(given.values, 0, numbers(rows.given));
   patches.squares = numbers(rows.squares);
   if (grid.positions) {
     patches.table_rows = numbers(rows.table_rows).unflatten(0, {first, 4});

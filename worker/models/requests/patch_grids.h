@@ -8,8 +8,9 @@
 namespace pm::models {
 
 /// Reads pixel_values [patches, numbers of a patch], squares of patches at a time, and image_grid_thw [images, 3]:
-/// frames (1), rows and columns of patches of each image, as transformers has them. Every image is a sequence. Throws
-/// Error{InvalidRequest} that names the tensor.
+/// frames (1), rows and columns of patches of each image; or whole images [images, channels, height, width] with their
+/// sizes (policy::PatchGrid::sizes; without these all are as large as the tensor), as transformers has them. Every
+/// image is a sequence. Throws Error{InvalidRequest} that names the tensor.
 StackInput read_patches(const policy::Stack&, RequestTensors&);
 
 /// Finds where tokens stand along the axes of rotary embedding of a decoder whose images have been read by

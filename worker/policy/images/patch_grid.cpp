@@ -19,14 +19,14 @@ void Builder::patches(const Context& context, const Node& section, const Scope& 
                       Input& input) {
   const Node* patches = section.get("patches");
   if (!patches || input.projection) return;
-  const Node *channels = patches->get("channels"), *size = patches->get("size"), *frames = patches->get("frames");
+  const Node *channels = patches->get("channels"), *size = patches->get("size"), *frames = patches->get("frames"),
+             *sizes = patches->get("sizes");
   if (!channels || !size) refuse_policy(*patches, "patches need \"channels\" and \"size\"");
   const auto [height, width] = height_and_width(*size, scope.variables);
   std::vector<int64_t> shape{context.sizes.hidden, evaluate_int(*channels, scope.variables), height, width};
-  if (frames) {
-    input.patch_grid = patch_grid(context, *patches, scope, path + "patches.");
-    shape.insert(shape.begin() + 2, evaluate_int(*frames, scope.variables));
-  }
+  if (frames || sizes) input.patch_grid = patch_grid(context, *patches, scope, path + "patches.");
+  if (sizes) input.patch_grid->sizes = sizes->text;
+  if (frames) shape.insert(shape.begin() + 2, evaluate_int(*frames, scope.variables));
   const ParamRequest request{.role = Role::PatchProjection, .path = path + "patches", .shape = std::move(shape)};
   input.projection = linear(context, patches, nullptr, scope, request, Role::HeadDenseBias, true);
 }

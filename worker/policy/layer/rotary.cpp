@@ -45,15 +45,21 @@ double number_of(const json& scaling, const char* key, double default_value) {
 
 /// Returns which axis turns each of the frequencies. In sections each axis has as many as `sections` says, one axis
 /// after another (Qwen2-VL); interleaved they take turns within the first sections[axis] x count, and the first axis
-/// has the others (Qwen3-VL); apart each has the same number.
+/// has the others (Qwen3-VL). Apart each has the same number, those of its share of the dimensions (Qwen2-VL's tower);
+/// alternating each has every count-th of those of all dimensions (Pixtral).
 RotaryAxes axes_of(const Node& at, const std::string& layout, int64_t count, const json& sections,
                    int64_t frequencies) {
-  RotaryAxes axes{.count = count, .of_frequency = {}, .apart = layout == "apart"};
-  if (axes.apart) {
+  RotaryAxes axes{.count = count, .of_frequency = {}, .exponents = {}};
+  if (layout == "apart" || layout == "alternating") {
     if (count < 1 || frequencies % count != 0)
       unreadable(at,
                  std::to_string(frequencies) + " frequencies are not divided by " + std::to_string(count) + " axes");
-    for (int64_t i = 0; i < frequencies; ++i) axes.of_frequency.push_back(i / (frequencies / count));
+    const int64_t own = frequencies / count;
+    for (int64_t i = 0; i < frequencies; ++i) {
+      const int64_t axis = i / own, number = i % own * count + (layout == "apart" ? 0 : axis);
+      axes.of_frequency.push_back(axis);
+      axes.exponents.push_back(static_cast<double>(number) / static_cast<double>(frequencies));
+    }
     return axes;
   }
   const auto whole = [](const json& one) { return one.is_number_integer() && one.get<int64_t>() >= 0; };

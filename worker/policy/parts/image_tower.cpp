@@ -104,6 +104,28 @@ std::vector<int64_t> deep_layers(const Node& deepstack, const Variables& variabl
   return layers;
 }
 
+/// Sets the side of squares of patches where the model says it, and not its tower.
+void set_merge(const Node& images, const Variables& variables, Stack& tower) {
+  const Node* merge = images.get("projector")->get("merge");
+  if (!merge || !tower.input.patch_grid) return;
+  tower.input.patch_grid->merge = evaluate_int(*merge, variables);
+  if (tower.input.patch_grid->merge < 1)
+    throw Error(Reason::ModelUnreadable, merge->where() + ": squares have a side of " +
+                                             std::to_string(tower.input.patch_grid->merge) +
+                                             " patches, expected 1 or more");
+}
+
+/// Reads the texts behind the rows of images: a list of two, or null.
+void read_row_ends(const Node& images, const Variables& variables, ImageSpelling& spelling) {
+  const Node* ends = images.get("row_ends");
+  const json both = ends ? evaluate(*ends, variables, /*nullable=*/true) : json();
+  if (both.is_null()) return;
+  if (!both.is_array() || both.size() != 2 || !both[0].is_string() || !both[1].is_string())
+    refuse(ends->where() + ": the ends of rows of images are " + both.dump() + ", expected two texts");
+  spelling.between = both[0];
+  spelling.last = both[1];
+}
+
 void sort_names(std::vector<std::string>& names) {
   std::sort(names.begin(), names.end());
   names.erase(std::unique(names.begin(), names.end()), names.end());
@@ -111,7 +133,11 @@ void sort_names(std::vector<std::string>& names) {
 
 /// Returns the number of rows that the projector makes of an image.
 int64_t rows_of_image(const Stack& stack, const ImageProjector& projector, const Node& images) {
-  if (stack.input.patch_grid) return 0;
+  if (stack.input.patch_grid) {
+    if (projector.skipped > 0 || projector.pooled > 1)
+      refuse(images.where() + ": states of images of any size are left out or pooled");
+    return 0;
+  }
   const int64_t states = stack.positions - projector.skipped;
   if (projector.skipped < 0 || states < 1)
     refuse(images.where() + ": " + std::to_string(projector.skipped) + " of the " + std::to_string(stack.positions) +
@@ -143,6 +169,7 @@ ImageTokens read_tokens(const Node& images, const Variables& variables, int64_t 
                      .after = images.get("after") ? images.get("after")->text : "",
                      .begin = id("begin", -1),
                      .end = id("end", -1)};
+  read_row_ends(images, variables, tokens.spelling);
   const Node* bidirectional = images.get("bidirectional");
   tokens.bidirectional = bidirectional && evaluate_bool(*bidirectional, variables);
   return tokens;
@@ -193,6 +220,7 @@ void add_image_tower(const CheckpointView& view, const Node& policy, const Image
     const auto rest = [&](const std::string& prefix) {
       return CheckpointView{.checkpoint = view.checkpoint, .config = config, .prefix = prefix};
     };
+    set_merge(images, variables, stack);
     const ProjectorBuilder build{policy, stack, variables, model.stacks.back().hidden};
     ImageProjector made = build.final(rest(tensors.projector), *images.get("projector"), not_loaded);
     if (const Node* skip = images.get("skip")) made.skipped = evaluate_int(*skip, variables);

@@ -24,9 +24,14 @@ class Reader {
     ImageProjector made;
     if (const Node* pool = section_.get("pool")) made.pooled = evaluate_int(*pool, scope_.variables);
     if (const auto& grid = stack_.input.patch_grid) made.merged = grid->merge * grid->merge;
+    if (const Node* order = section_.get("by_channel")) made.by_channel = evaluate_bool(*order, scope_.variables);
     if (const Node* merged = section_.get("norm_merged")) made.norm_merged = evaluate_bool(*merged, scope_.variables);
-    const int64_t in = stack_.width() * made.merged;
+    int64_t in = stack_.width() * made.merged;
     made.norm = norm(made.norm_merged ? in : stack_.width());
+    if (section_.get("merging")) {
+      made.merging = linear("merging", stack_.width(), in);
+      in = stack_.width();
+    }
     const bool two = section_.get("last") != nullptr;
     made.first = linear("first", two ? -1 : out, in);
     if (const Node* act = section_.get("act")) made.activation = parse_enum<Activation>(*act, scope_.variables);

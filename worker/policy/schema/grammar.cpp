@@ -250,7 +250,7 @@ Rule stack() {
        {"project_tokens", expression},
        {"trigram", expression},
        {"patches", linear(expressions({"channels", "size", "image", "frames", "merge", "window"}) +
-                          Keys{{"positions", row({{"rows", expression}})}})},
+                          Keys{{"sizes", text}, {"positions", row({{"rows", expression}})}})},
        {"class_token", row()},
        {"distillation_token", row()},
        {"mask_token", row()},

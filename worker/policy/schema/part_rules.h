@@ -8,18 +8,21 @@ namespace pm::policy {
 
 inline Rule images() {
   const Rule matrix = row({{"bias", expression}, {"layout", word(layout_words)}});
-  const Keys projector{{"prefix", names},    {"pool", expression},
-                       {"norm", norm_row()}, {"norm_merged", expression},
-                       {"first", matrix},    {"act", word(words<Activation>())},
-                       {"last", matrix}};
+  const Keys projector =
+      expressions({"pool", "norm_merged", "merge", "by_channel"}) + Keys{{"prefix", names},
+                                                                         {"norm", norm_row()},
+                                                                         {"merging", matrix},
+                                                                         {"first", matrix},
+                                                                         {"act", word(words<Activation>())},
+                                                                         {"last", matrix}};
   const Keys own{{"section", text},
                  {"prefix", names},
                  {"projector", section(projector)},
                  {"deepstack", section(projector + expressions({"states"}))},
                  {"before", text},
                  {"after", text}};
-  return section(own +
-                 expressions({"tower", "token", "state", "skip", "bidirectional", "placeholder", "begin", "end"}));
+  return section(own + expressions({"tower", "token", "state", "skip", "bidirectional", "placeholder", "begin", "end",
+                                    "row_ends"}));
 }
 
 inline Rule compose() {

@@ -38,7 +38,7 @@ struct QueryGrowth {
 struct RotaryAxes {
   int64_t count = 2;
   std::vector<int64_t> of_frequency;  ///< [dims / 2]: the axis of each
-  bool apart = false;  ///< each axis has the frequencies of dims / count dimensions; else they are those of all
+  std::vector<double> exponents;      ///< [dims / 2]: each is theta^-exponent; empty: they are those of one axis
   bool operator==(const RotaryAxes&) const = default;
 };
 /// `values`: values are rotated as queries and keys are (RoFormer's rotary_value).

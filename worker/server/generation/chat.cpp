@@ -116,7 +116,7 @@ struct RenderedPrompt {
   std::string text;
   std::vector<int32_t> ids;
   std::vector<PromptImageFile> files;
-  std::vector<engine::PromptImage> images;  ///< without rows
+  std::vector<PlacedImage> images;  ///< without rows
 };
 
 /// Renders the conversation. The template writes the special tokens, so the tokenizer adds none.
@@ -180,7 +180,8 @@ http::Response answer(const ServerContext& context, const RoutedRequest& call, s
                                        request.params, sampling, search, length, request.logprobs);
   if (!prompt.images.empty()) {
     fill_image_rows(context, call, prompt.files, prompt.images);
-    requests.front().images = std::move(prompt.images);
+    for (PlacedImage& image : prompt.images)
+      requests.front().images.insert(requests.front().images.end(), image.parts.begin(), image.parts.end());
   }
   ChatReply chat{.context = context,
                  .id = call.request.id,

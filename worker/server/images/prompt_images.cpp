@@ -10,10 +10,17 @@
 
 namespace pm::server {
 
+ImageRowCache::Counts ImageRowCache::counts() const {
+  const std::lock_guard lock(mutex_);
+  return counts_;
+}
+
 ImageRowCache::Rows ImageRowCache::find(const std::string& digest) {
   const std::lock_guard lock(mutex_);
   const auto found = by_digest_.find(digest);
+  ++counts_.queries;
   if (found == by_digest_.end()) return {};
+  ++counts_.hits;
   entries_.splice(entries_.begin(), entries_, found->second);
   return found->second->rows;
 }
@@ -66,6 +73,21 @@ std::vector<PromptImageFile> read_prompt_images(const ServerContext& context,
   return files;
 }
 
+namespace {
+
+/// Returns the tokens of an image, row by row where texts stand between its rows.
+std::string spelled_rows(const PromptImageFile& file, const std::string& token, const policy::ImageSpelling& spelling) {
+  std::string spelled;
+  for (int64_t i = 0; i < file.tokens; ++i) {
+    spelled += token;
+    if (file.across > 0 && (i + 1) % file.across == 0)
+      spelled += i + 1 < file.tokens ? spelling.between : spelling.last;
+  }
+  return spelled;
+}
+
+}  // namespace
+
 std::string spell_images(const ServerContext& context, const std::vector<PromptImageFile>& files,
                          std::string_view prompt) {
   const policy::ImageTokens& tokens = *context.capabilities.prompt_images;
@@ -81,7 +103,7 @@ std::string spell_images(const ServerContext& context, const std::vector<PromptI
     spelled += prompt.substr(at, next - at);
     if (next == std::string_view::npos) break;
     spelled += spelling.before + text_of(spelling.begin);
-    for (int64_t row = 0; found < files.size() && row < files[found].tokens; ++row) spelled += token;
+    if (found < files.size()) spelled += spelled_rows(files[found], token, spelling);
     spelled += text_of(spelling.end) + spelling.after;
     ++found;
     at = next + placeholder.size();
@@ -90,22 +112,30 @@ std::string spell_images(const ServerContext& context, const std::vector<PromptI
   return spelled;
 }
 
-std::vector<engine::PromptImage> find_images(const ServerContext& context, const std::vector<PromptImageFile>& files,
-                                             const std::vector<int32_t>& ids) {
-  const auto token = static_cast<int32_t>(context.capabilities.prompt_images->token);
-  std::vector<engine::PromptImage> placed;
+std::vector<PlacedImage> find_images(const ServerContext& context, const std::vector<PromptImageFile>& files,
+                                     const std::vector<int32_t>& ids) {
+  const policy::ImageTokens& tokens = *context.capabilities.prompt_images;
+  const auto token = static_cast<int32_t>(tokens.token);
+  std::vector<PlacedImage> placed;
   const auto found = std::count(ids.begin(), ids.end(), token);
   auto at = ids.begin();
-  for (const PromptImageFile& file : files) {
-    at = std::find(at, ids.end(), token);
-    const int64_t first = at - ids.begin(), left = ids.end() - at;
-    const auto end = at + std::min(file.tokens, left);
-    if (left < file.tokens || std::any_of(at, end, [&](int32_t id) { return id != token; })) break;
-    placed.push_back({.first = first, .tokens = file.tokens, .rows = nullptr});
-    if (context.capabilities.image_axes) placed.back().down = file.down, placed.back().across = file.across;
-    at = end;
-  }
-  if (placed.size() != files.size() || std::find(at, ids.end(), token) != ids.end()) {
+  const auto take = [&](const PromptImageFile& file) {
+    // with texts between them, each row stands alone
+    const bool in_rows = !tokens.spelling.between.empty() && file.across > 0;
+    const int64_t run = in_rows ? file.across : file.tokens;
+    PlacedImage& image = placed.emplace_back();
+    for (int64_t row = 0; row < file.tokens; row += run) {
+      at = std::find(at, ids.end(), token);
+      const int64_t first = at - ids.begin(), left = ids.end() - at;
+      if (left < run || std::any_of(at, at + run, [&](int32_t id) { return id != token; })) return false;
+      image.parts.push_back({.first = first, .tokens = run, .rows = nullptr, .first_row = row});
+      if (context.capabilities.image_axes) image.parts.back().down = file.down, image.parts.back().across = file.across;
+      at += run;
+    }
+    return true;
+  };
+  const bool whole = std::all_of(files.begin(), files.end(), take);
+  if (!whole || std::find(at, ids.end(), token) != ids.end()) {
     int64_t expected = 0;
     for (const PromptImageFile& file : files) expected += file.tokens;
     refuse_prompt(files.size(), static_cast<size_t>(found),
@@ -154,10 +184,9 @@ constexpr int64_t most_tokens_at_once = 4096;
 }  // namespace
 
 void fill_image_rows(const ServerContext& context, const RoutedRequest& call, const std::vector<PromptImageFile>& files,
-                     std::vector<engine::PromptImage>& images) {
+                     std::vector<PlacedImage>& images) {
   const auto take = [&](size_t number, const ImageRowCache::Rows& rows) {
-    images.at(number).key = rows.key;
-    images.at(number).rows = rows.values;
+    for (engine::PromptImage& part : images.at(number).parts) part.key = rows.key, part.rows = rows.values;
   };
   std::vector<MissingImage> missing;
   for (size_t number = 0; number < files.size(); ++number) {

@@ -26,6 +26,11 @@ class ImageRowCache {
   /// Bytes of rows that are kept at most.
   explicit ImageRowCache(size_t max_bytes = size_t{128} << 20) : max_bytes_(max_bytes) {}
 
+  /// How many images were looked up, and how many of them were found.
+  struct Counts {
+    int64_t queries = 0, hits = 0;
+  };
+  Counts counts() const;
   /// Returns the rows of the file with this digest; without values where it is not kept.
   Rows find(const std::string& digest);
   /// Keeps rows and returns them with their key, or those that another request has kept in the meantime.
@@ -37,11 +42,12 @@ class ImageRowCache {
     Rows rows;
   };
   const size_t max_bytes_;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::list<Entry> entries_;  ///< the one that was used last stands first
   std::map<std::string, std::list<Entry>::iterator> by_digest_;
   size_t bytes_ = 0;
   int32_t last_key_ = -1;
+  Counts counts_;
 };
 
 /// The file of an image, and the tokens that stand for it.
@@ -59,14 +65,19 @@ std::vector<PromptImageFile> read_prompt_images(const ServerContext&, const std:
 /// 400 unless the prompt has a place for each image.
 std::string spell_images(const ServerContext&, const std::vector<PromptImageFile>&, std::string_view prompt);
 
+/// Where an image stands among the tokens of a prompt: in one run, or row by row.
+struct PlacedImage {
+  std::vector<engine::PromptImage> parts;
+};
+
 /// Returns the places of images among the ids of a prompt, still without rows. Throws ApiError 400 where the prompt has
 /// other tokens of images beside theirs.
-std::vector<engine::PromptImage> find_images(const ServerContext&, const std::vector<PromptImageFile>&,
-                                             const std::vector<int32_t>& ids);
+std::vector<PlacedImage> find_images(const ServerContext&, const std::vector<PromptImageFile>&,
+                                     const std::vector<int32_t>& ids);
 
 /// Fills in the rows of images. Those that are not kept are computed by forward passes. Throws ApiError: 400 for what
 /// is no image, 413 for one that is too large, and what a forward pass throws.
 void fill_image_rows(const ServerContext&, const RoutedRequest&, const std::vector<PromptImageFile>&,
-                     std::vector<engine::PromptImage>&);
+                     std::vector<PlacedImage>&);
 
 }  // namespace pm::server

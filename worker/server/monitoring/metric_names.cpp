@@ -22,6 +22,8 @@ constexpr std::array names{
     Name{"parallelmodel_num_preemptions_total", "vllm:num_preemptions_total"},
     Name{"parallelmodel_prefix_cache_queries_total", "vllm:prefix_cache_queries_total"},
     Name{"parallelmodel_prefix_cache_hits_total", "vllm:prefix_cache_hits_total"},
+    Name{"parallelmodel_mm_cache_queries_total", "vllm:mm_cache_queries_total"},
+    Name{"parallelmodel_mm_cache_hits_total", "vllm:mm_cache_hits_total"},
     Name{"parallelmodel_spec_decode_num_drafts_total", "vllm:spec_decode_num_drafts_total"},
     Name{"parallelmodel_spec_decode_num_draft_tokens_total", "vllm:spec_decode_num_draft_tokens_total"},
     Name{"parallelmodel_spec_decode_num_accepted_tokens_total", "vllm:spec_decode_num_accepted_tokens_total"},

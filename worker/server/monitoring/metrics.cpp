@@ -207,6 +207,14 @@ std::string adapter_metrics(const std::vector<std::string>& in_use, int64_t slot
                                                {"waiting_lora_adapters", ""}})});
 }
 
+std::string image_metrics(int64_t queries, int64_t hits) {
+  return serialize(
+      {counter("parallelmodel_mm_cache_queries_total", "Images of prompts that were looked up among kept rows")
+           .add(static_cast<double>(queries)),
+       counter("parallelmodel_mm_cache_hits_total", "Images of prompts whose rows were found, so that no tower ran")
+           .add(static_cast<double>(hits))});
+}
+
 std::string collective_metrics(const std::vector<Collective>& all) {
   auto calls =
       counter("parallelmodel_collective_calls_total", "Collective operations that rank 0 took part in, by operation");

@@ -71,6 +71,8 @@ std::string engine_metrics(const engine::Statistics&, const Capacity&);
 /// in use. `now` is the value, by which they know the newest line.
 std::string adapter_metrics(const std::vector<std::string>& in_use, int64_t slots,
                             std::chrono::system_clock::time_point now);
+/// Returns how many images of prompts were looked up among those whose rows are kept, and how many were found.
+std::string image_metrics(int64_t queries, int64_t hits);
 /// Returns calls, bytes and seconds of rank 0's collectives by operation, without operations that were never called.
 std::string collective_metrics(const std::vector<Collective>&);
 /// Memory, load, steps and heartbeat of every rank of the table, and plan_info.

@@ -121,14 +121,19 @@ int64_t cell_side(const policy::Backbone& backbone, size_t stages) {
   return side;
 }
 
-/// Throws Error{ModelUnreadable} unless an image processor gives what a tower reads: images of one size, or patches as
-/// large as the tower's in squares as large.
-void check_processor(const image::Processor& processor, const policy::Stack& tower) {
+/// Throws Error{ModelUnreadable} unless an image processor gives what a tower reads: images of one size, whole ones of
+/// any, or patches as large as the tower's in squares as large. Sides of whole images become multiples of the tower's
+/// squares.
+void fit_processor(image::Processor& processor, const policy::Stack& tower) {
   const auto& grid = tower.input.patch_grid;
-  const auto& made = processor.patches;
+  auto& made = processor.patches;
   const auto fits = [&] {
     if (!grid || !made) return !grid && !made;
     const std::vector<int64_t>& weight = tower.input.projection->weight.shape;
+    if (!grid->sizes.empty() || made->is_whole()) {
+      made->patch = weight[2], made->merge = grid->merge;
+      return !grid->sizes.empty() && made->is_whole() && weight[2] == weight[3];
+    }
     return made->frames == weight[2] && made->patch == weight[3] && made->patch == weight[4] &&
            made->merge == grid->merge;
   };
@@ -142,7 +147,7 @@ void check_processor(const image::Processor& processor, const policy::Stack& tow
 void read_prompt_images(const policy::Model& model, const std::filesystem::path& folder, Capabilities& capabilities) {
   try {
     capabilities.images = image::Processor::read(folder);
-    if (capabilities.images) check_processor(*capabilities.images, *model.stack(capabilities.prompt_images->stack));
+    if (capabilities.images) fit_processor(*capabilities.images, *model.stack(capabilities.prompt_images->stack));
     if (!capabilities.images) capabilities.images_refusal = "the checkpoint has no preprocessor_config.json";
   } catch (const Error& error) {
     capabilities.images.reset();
@@ -192,6 +197,11 @@ Capabilities read_capabilities(const policy::Model& model, const std::filesystem
       capabilities.prompt_images = *images;
       capabilities.image_tokens = model.stack(images->stack)->positions;
       capabilities.image_axes = policy::rotary_axes(stack) > 0;
+      const policy::Input& tower = model.stack(images->stack)->input;
+      if (tower.patch_grid && !tower.patch_grid->sizes.empty()) {
+        capabilities.image_sizes = tower.patch_grid->sizes;
+        capabilities.cell_pixels = tower.projection->weight.shape[2];
+      }
     }
     capabilities.least_rows = std::max(capabilities.least_rows, policy::least_states(stack));
     if (const auto& queries = stack.input.queries) {  // of each image that another stack reads

@@ -57,6 +57,7 @@ struct Capabilities {
   /// key.
   int64_t scores = 0, hidden_states = 0, attentions = 0;
   std::string pixels;             ///< input with images under another name than pixel_values; empty: there is none
+  std::string image_sizes;        ///< input with the sizes of whole images of any size; empty: there is none
   bool image_axes = false;        ///< tokens of images stand at rows and columns (policy::RotaryAxes)
   int64_t image_tokens = 0;       ///< tokens of an image, or learned queries beside the cells of an image of any size
   int64_t cell_pixels = 0;        ///< side of a cell of an image; 0: all images have one size

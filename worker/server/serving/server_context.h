@@ -61,6 +61,8 @@ struct ServerContext {
   ContentForm content_form = {};                      ///< of the chat template
   ImageRowCache* image_rows = nullptr;                ///< of models that read images among a prompt's tokens
   std::filesystem::path media_folder = {};            ///< whose files requests may name; empty: they name none
+  /// Returns what an http(s) URL names, or throws Error{InvalidRequest}; empty: requests name none.
+  std::function<std::string(const std::string& url)> fetch_media = {};
 };
 
 /// Throws ApiError 404 when the model does not serve the route of the call; the message lists the routes that it

@@ -41,15 +41,29 @@ std::string read_media_file(const ServerContext& context, std::string_view url, 
   return contents;
 }
 
-/// Returns the file in a base64 text or a data: URL, or the one that a file: URL names.
+/// Returns what an http(s) URL names, if the server fetches from its host.
+std::string fetch(const ServerContext& context, const std::string& url, const std::string& field) {
+  if (!context.fetch_media)
+    throw ApiError(400, "invalid_value",
+                   field +
+                       " is a URL, and this server fetches nothing; send the image itself as a data: URL, or start "
+                       "the server with --media-host",
+                   field);
+  try {
+    return context.fetch_media(url);
+  } catch (const Error& error) {
+    if (error.reason != Reason::InvalidRequest) throw;
+    throw ApiError(400, "invalid_value", field + " is the URL " + json_excerpt(json(url)) + ": " + error.what(), field);
+  }
+}
+
+/// Returns the file in a base64 text or a data: URL, or the one that a file: or http(s) URL names.
 std::string decode_file(const ServerContext& context, const json& value, const std::string& field) {
   const std::string allowed = "a PNG, JPEG or WebP in base64, or a URL of the form data:image/png;base64,...";
   if (!value.is_string()) throw bad_field(field, json_excerpt(value), allowed);
   std::string_view text = value.get_ref<const std::string&>();
   if (text.starts_with("file://")) return read_media_file(context, text, field);
-  if (text.starts_with("http://") || text.starts_with("https://"))
-    throw ApiError(400, "invalid_value",
-                   field + " is a URL, and this server fetches nothing; send the image itself: " + allowed, field);
+  if (text.starts_with("http://") || text.starts_with("https://")) return fetch(context, std::string(text), field);
   if (text.starts_with("data:")) {
     const size_t comma = text.find(',');
     if (comma == text.npos || !text.substr(0, comma).ends_with(";base64"))
@@ -200,6 +214,11 @@ PatchGridSize patch_grid_of_file(const ServerContext& context, std::string_view 
 Arrays decode_image_patches(const ServerContext& context, std::string_view file, const std::string& field) {
   return with_processor(context, field, [&](const image::Processor& processor) {
     const auto decoder = context.acquire_decoder();
+    if (const std::string& sizes = context.capabilities.image_sizes; !sizes.empty()) {
+      Array whole = processor(image::open(file));
+      const std::vector<int64_t> sides{whole.shape.at(2), whole.shape.at(3)};
+      return Arrays{{"pixel_values", std::move(whole)}, {sizes, {{1, 2}, sides}}};
+    }
     image::PatchedImage image = processor.patched(image::open(file));
     return Arrays{{"pixel_values", std::move(image.patches)},
                   {"image_grid_thw", {{1, 3}, std::vector<int64_t>{1, image.down, image.across}}}};

@@ -69,7 +69,8 @@ struct PatchGridSize {
 };
 /// Returns those of the image of a file, of which the header is read alone. Throws as decode_image_file().
 PatchGridSize patch_grid_of_file(const ServerContext&, std::string_view file, const std::string& field);
-/// Decodes the bytes of an image file for a model that reads images of any size: pixel_values and image_grid_thw.
+/// Decodes the bytes of an image file for a model that reads images of any size: pixel_values with image_grid_thw, or
+/// with the input of sizes.
 Arrays decode_image_patches(const ServerContext&, std::string_view file, const std::string& field);
 /// Returns the file of a data: or file: URL, as parse_image_files does.
 std::string read_image_url(const ServerContext&, const std::string& url, const std::string& field);

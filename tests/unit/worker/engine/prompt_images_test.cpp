@@ -104,6 +104,18 @@ TEST(PromptImages, TokensOfImagesOfAnySizeStandAtRowsAndColumnsInEveryChunking) 
   }
 }
 
+TEST(PromptImages, PartsOfAnImageHaveTheRowsFromTheirFirstOneOn) {
+  PromptImage upper = image_at(1, -2, 0), lower = image_at(4, -2, 0);
+  lower.rows = upper.rows;
+  upper.tokens = lower.tokens = lower.first_row = 2;
+  Batcher batcher(limits);
+  const std::vector<StepEntry> entries = run(batcher, request_of({upper, lower}, 8));
+  EXPECT_THAT(entries.at(0).image_places, ElementsAre(1, 2, 4, 5));
+  EXPECT_THAT(entries.at(0).image_rows, ElementsAre(0, 1, 2, 3, 4, 5, 6, 7));
+  lower.first_row = 3;
+  EXPECT_THAT(refusal(request_of({upper, lower})), testing::HasSubstr("expected 2 for each"));
+}
+
 TEST(PromptImages, RowsAndColumnsThatAreNotThoseOfTheTokensAreRefused) {
   for (const auto& [down, across] : std::vector<std::pair<int64_t, int64_t>>{{2, 1}, {0, 4}, {-2, -2}, {4, 0}}) {
     PromptImage image = image_at(0, -2, 0);

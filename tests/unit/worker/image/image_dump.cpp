@@ -5,6 +5,8 @@
 //   {"file", "out", "width", "height", "resample"}                           resized
 //   {"file", "out", "folder"}                                                pixel_values by the folder's
 //   preprocessor_config.json, float32; patches where the folder's class gives them
+//   {"file", "out", "folder", "patch", "merge"}                              whole images of any size, for a model of
+//   such patches and squares
 //   {"folder", "sizes": [[width, height], ...]}                              nothing, only answers
 // Answers {"shape": [...]}, for patches also {"grid": [rows, columns]}, for sizes {"grids": [[rows, columns], ...]}
 // with null for a refused size, or {"error": text} per line.
@@ -50,9 +52,12 @@ json answer(const json& job) {
   pm::image::Image image = pm::image::open(bytes.str());
   const std::string out = job["out"];
   if (job.contains("folder")) {
-    const auto processor = pm::image::Processor::read(job["folder"].get<std::string>());
+    auto processor = pm::image::Processor::read(job["folder"].get<std::string>());
     if (!processor) return {{"error", "no preprocessor_config.json"}};
-    if (processor->patches) {
+    if (job.contains("patch")) {
+      processor->patches->patch = job["patch"];
+      processor->patches->merge = job["merge"];
+    } else if (processor->patches) {
       const auto patched = processor->patched(image);
       write(out, std::get<std::vector<float>>(patched.patches.values));
       return {{"shape", patched.patches.shape}, {"grid", {patched.down, patched.across}}};

@@ -233,5 +233,28 @@ TEST(ImagePatches, AProcessorGivesEitherImagesOrPatches) {
   EXPECT_THROW(Processor().patch_grid(56, 56), std::logic_error);
 }
 
+TEST(WholeImages, SidesBecomeMultiplesOfASquareOfTheModelWithinTheSizeOfTheFile) {
+  Processor processor = read("\"size\": {\"longest_edge\": 100}, \"patch_size\": 9", "PixtralImageProcessorFast");
+  processor.patches->patch = 4;
+  processor.patches->merge = 2;
+  EXPECT_THAT(processor.patch_grid(33, 9), Pair(4, 10)) << "rounded up to squares of 8 pixels";
+  EXPECT_THAT(processor.patch_grid(8, 8), Pair(2, 2));
+  EXPECT_THAT(processor.patch_grid(200, 100), Pair(14, 26)) << "shrunk to 100 x 50 before that";
+  const Array pixels = processor(gradient(33, 9));
+  EXPECT_THAT(pixels.shape, ElementsAre(1, 3, 16, 40));
+  EXPECT_THROW(processor.patched(gradient(33, 9)), std::logic_error);
+}
+
+TEST(WholeImages, WhatCannotBeShrunkOrIsNoMultipleWithoutResizeIsRefused) {
+  Processor processor = read("\"size\": {\"height\": 50, \"width\": 100}", "PixtralImageProcessor");
+  processor.patches->merge = 1;
+  EXPECT_THAT(refusal(Reason::ImageRefused, [&] { processor.patch_grid(1000, 1); }), HasSubstr("too thin"));
+  Processor fixed = read("\"do_resize\": false", "PixtralImageProcessor");
+  EXPECT_THAT(refusal(Reason::ImageRefused, [&] { fixed.patch_grid(30, 28); }), HasSubstr("multiples of 28"));
+  for (const char* keys : {"\"size\": 100", "\"size\": {\"shortest_edge\": 100}", "\"do_center_crop\": true",
+                           "\"size\": {\"longest_edge\": 0}"})
+    EXPECT_NE(refusal(Reason::ModelUnreadable, [&] { read(keys, "PixtralImageProcessor"); }), "none") << keys;
+}
+
 }  // namespace
 }  // namespace pm::test

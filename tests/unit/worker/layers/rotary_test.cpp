@@ -19,7 +19,7 @@ TEST(RotaryTable, EqualParametersShareAnIndexAndAnyOtherOneDoesNot) {
   all[3].theta = 50;
   all[4].scaling = {{"rope_type", "linear"}, {"factor", 2.0}};
   all[5].values = true;
-  all[6].axes = {.count = 3, .of_frequency = {0, 1, 2}, .apart = false};
+  all[6].axes = {.count = 3, .of_frequency = {0, 1, 2}, .exponents = {}};
   RotaryTable table(at::kCPU);
   for (int time = 0; time < 2; ++time) {
     for (size_t i = 0; i < all.size(); ++i) EXPECT_EQ(table.add(all[i]), i);
@@ -38,7 +38,7 @@ TEST(RotaryTable, EqualParametersShareAnIndexAndAnyOtherOneDoesNot) {
 
 TEST(Rotary, FrequenciesTurnByTheAxisThatTheyHave) {
   policy::Rotary axial = rotary();
-  axial.axes = {.count = 3, .of_frequency = {0, 2, 1}, .apart = false};
+  axial.axes = {.count = 3, .of_frequency = {0, 2, 1}, .exponents = {}};
   const at::Tensor positions = at::tensor({5, 6}, at::kLong),
                    axes = at::tensor({5, 1, 9, 6, 0, 4}, at::kLong).view({2, 3});
   const at::Tensor frequencies = at::pow(100, at::tensor({0.0F, 2.0F, 4.0F}) / -6),
@@ -50,9 +50,9 @@ TEST(Rotary, FrequenciesTurnByTheAxisThatTheyHave) {
       << "without positions along axes, all of them are the position";
 }
 
-TEST(Rotary, AxesApartHaveTheFrequenciesOfTheirShareOfTheDimensions) {
+TEST(Rotary, AxesMayHaveFrequenciesOfTheirOwn) {
   policy::Rotary axial = {.style = policy::RotaryStyle::Neox, .dims = 8, .theta = 100};
-  axial.axes = {.count = 2, .of_frequency = {0, 0, 1, 1}, .apart = true};
+  axial.axes = {.count = 2, .of_frequency = {0, 0, 1, 1}, .exponents = {0, 0.5, 0, 0.5}};
   const at::Tensor axes = at::tensor({3, 7}, at::kLong).view({1, 2});
   const at::Tensor turns = at::tensor({3.0F, 3.0F / 10, 7.0F, 7.0F / 10});
   const ops::Rotation found = Rotary(axial).rotation(at::zeros({1}, at::kLong), {}, axes);

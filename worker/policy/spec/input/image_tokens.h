@@ -17,17 +17,20 @@ inline constexpr const char* image_rows_output = "image_hidden_states";
 /// Makes what tokens of a decoder are from the states of an image: last(act(first(norm(pool(states))))). Absent parts
 /// are left out. With a PatchGrid the states of a square of patches stand side by side between norm and first.
 struct ImageProjector {
-  int64_t skipped = 0;       ///< the first states, that of the class token, which are left out
-  int64_t pooled = 1;        ///< the side of squares of patches whose mean is one row (Gemma 3)
-  int64_t merged = 1;        ///< patches of a square whose states stand side by side: PatchGrid::merge squared
-  std::optional<Norm> norm;  ///< [hidden of the stack]
-  bool norm_merged = false;  ///< the norm is of the states of a square [hidden x merged]
-  Linear first;              ///< [width, hidden of the stack x merged]
+  int64_t skipped = 0;            ///< the first states, that of the class token, which are left out
+  int64_t pooled = 1;             ///< the side of squares of patches whose mean is one row (Gemma 3)
+  int64_t merged = 1;             ///< patches of a square whose states stand side by side: PatchGrid::merge squared
+  std::optional<Norm> norm;       ///< [hidden of the stack]
+  bool norm_merged = false;       ///< the norm is of the states of a square [hidden x merged]
+  bool by_channel = false;        ///< states of a square stand by channel, then by patch, as torch's unfold has them
+  std::optional<Linear> merging;  ///< [hidden of the stack, hidden x merged], before `first`, which reads its result
+  Linear first;                   ///< [width, hidden of the stack x merged]
   std::optional<Activation> activation;
   std::optional<Linear> last;  ///< [hidden of the decoder, width]
 
   void collect(ParamCollector& all) const {
     all.add(norm);
+    all.add(merging);
     all.add(first);
     all.add(last);
   }
@@ -46,6 +49,7 @@ struct DeepProjector {
 struct ImageSpelling {
   int64_t placeholder = 0;       ///< the id of the token that chat templates write
   std::string before, after;     ///< texts
+  std::string between, last;     ///< texts behind each row of an image of any size but the last, and behind that one
   int64_t begin = -1, end = -1;  ///< ids of tokens; -1: none
 };
 

@@ -84,7 +84,7 @@ TEST(PatchTower, ReadsImagesOfAnySizeBeforeADecoderOfSeveralAxes) {
   EXPECT_EQ(tower.input.patch_grid->window, 0);
   EXPECT_FALSE(tower.input.reads_images()) << "which have one size";
   EXPECT_THAT(tower.layers[0].attention.rotary->axes->of_frequency, ElementsAre(0, 1));
-  EXPECT_TRUE(tower.layers[0].attention.rotary->axes->apart);
+  EXPECT_THAT(tower.layers[0].attention.rotary->axes->exponents, ElementsAre(0, 0));
   EXPECT_EQ(tower.output.image_projector->merged, 4);
   EXPECT_FALSE(tower.output.image_projector->norm_merged);
   ASSERT_EQ(tower.output.deep_projectors.size(), 1u);

@@ -19,6 +19,16 @@ TEST(ImageRowCache, KeepsRowsUnderTheirDigestAndAKeyOfTheirOwn) {
   EXPECT_EQ(*cache.find("b").values, rows(8, 2));
 }
 
+TEST(ImageRowCache, CountsWhatWasLookedUpAndFound) {
+  ImageRowCache cache;
+  cache.find("a");
+  cache.keep("a", rows(8, 1));
+  cache.find("a");
+  cache.find("b");
+  EXPECT_EQ(cache.counts().queries, 3);
+  EXPECT_EQ(cache.counts().hits, 1);
+}
+
 TEST(ImageRowCache, OfTwoThatComputedTheSameTheFirstStays) {
   ImageRowCache cache;
   const ImageRowCache::Rows first = cache.keep("a", rows(8, 1)), again = cache.keep("a", rows(8, 3));
