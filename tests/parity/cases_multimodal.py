@@ -6,6 +6,7 @@ import re
 import cases_gemma4
 import numpy
 from cases_decoders import SMALL_DECODER
+from cases_experts import COLUMNS
 
 TWO = (2,)  # ranks
 _IDS = {name: SMALL_DECODER[name] for name in ("bos_token_id", "eos_token_id", "pad_token_id")}
@@ -134,6 +135,23 @@ _FAMILIES = {
             **PLACES,
         },
     ),
+    "qwen3_vl_moe": (
+        "Qwen3VLMoeForConditionalGeneration",
+        "Qwen3VLMoeModel",
+        "Qwen3VLMoeConfig",
+        {
+            "head_dim": 8,
+            "num_experts": 6,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": COLUMNS,
+            "mlp_only_layers": [1],
+            "rope_parameters": {**_ROPE, "mrope_section": [2, 1, 1]},
+        },
+        {
+            "vision_config": {**TABLED_TOWER, "depth": 3, "deepstack_visual_indexes": [0, 1]},
+            **PLACES,
+        },
+    ),
     "llava": (
         "LlavaForConditionalGeneration",
         "LlavaModel",
@@ -158,9 +176,11 @@ _TEXTS = {
     "qwen2_5_vl_text": ("Qwen2_5_VLTextModel", "Qwen2_5_VLTextConfig", "qwen2_5_vl"),
     "qwen2_vl_text": ("Qwen2VLTextModel", "Qwen2VLTextConfig", "qwen2_vl"),
     "qwen3_vl_text": ("Qwen3VLTextModel", "Qwen3VLTextConfig", "qwen3_vl"),
+    "qwen3_vl_moe_text": ("Qwen3VLMoeTextModel", "Qwen3VLMoeTextConfig", "qwen3_vl_moe"),
 }
 
 MODEL_TYPES = (*_FAMILIES, *_TEXTS)
+WITH_EXPERTS = ("qwen3_vl_moe", "qwen3_vl_moe_text")
 
 # names of what is no part of the text
 TOWERS = tuple(
@@ -177,7 +197,8 @@ TOWERS = tuple(
     )
 )
 
-ANY_SIZE = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_5", "qwen3_5_moe")  # families whose images may have any size
+# families whose images may have any size
+ANY_SIZE = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe")
 READ_IMAGES = ("gemma3", "llava", "mistral3", *ANY_SIZE)  # families whose images are served too
 _SIZES = ((8, 16), (8, 8), (16, 16))  # height and width in pixels of three images that are padded to one size
 _GRIDS = ((2, 6), (2, 2), (6, 4))  # rows and columns of patches of three images of any size
@@ -268,13 +289,18 @@ def pictured(case, batch, images):
 
 
 # growing queries, or rows of images, would make softmaxes too sharp
-SMALLER = {name: {"q_proj.weight": 3} for name in ("ministral3", "mistral3", "qwen2_5_vl", "qwen2_vl")}
+SMALLER = {name: {"q_proj.weight": 3} for name in ("ministral3", "mistral3", "qwen2_5_vl", "qwen2_vl")} | {
+    name: {"experts.gate_up_proj": (2 * COLUMNS) ** -0.5, "experts.down_proj": SMALL_DECODER["hidden_size"] ** -0.5}
+    for name in WITH_EXPERTS  # as in cases_experts.py
+}
 
 # what is rarer, in the class with the LM head: settings of the text, and of the whole
 _VARIANTS = (
     ("gemma4", "experts", cases_gemma4.TEXT | cases_gemma4.EXPERTS),
     ("mistral3", "plain", {"model_type": "mistral", "sliding_window": 7, "rope_parameters": _ROPE}),
     ("qwen2_5_vl", "windows", {"use_sliding_window": True, "sliding_window": 6, "max_window_layers": 1}),
+    ("qwen3_vl_moe", "steps-tied", {"mlp_only_layers": [], "decoder_sparse_step": 2}, {"tie_word_embeddings": True}),
+    ("qwen3_vl_moe", "square", {"moe_intermediate_size": SMALL_DECODER["hidden_size"]}),  # projections down
     ("llava", "biases", {"attention_bias": True, "mlp_bias": True}),
     ("llava", "qwen2", {"model_type": "qwen2"}),
     (

@@ -5,6 +5,11 @@ ROPE = {"rope_type": "default", "rope_theta": 1000.0}
 NETS_ROPE = {**ROPE, "partial_rotary_factor": 0.5, "mrope_interleaved": True}
 
 
+def _read_as_conv1d(tensor):
+    """Experts [out, in] whose numbers lie as [in, out]."""
+    return tensor.transpose(0, 2, 1).reshape(tensor.shape)
+
+
 def rows(of, m):
     """`of(name of a case, *rows)` makes mutations; `m` is mutations.py with what changes a model."""
 
@@ -84,6 +89,30 @@ def rows(of, m):
             ("deepstack.first", "columns shifted", m.rolled(r"deepstack_merger_list\.0\.linear_fc1\.weight", 1)),
             ("deepstack.act", "relu", m.policy(*(f'act: {act}\n    last: {{from: "{{l}}' for act in ("gelu", "relu")))),
             ("deepstack.last", "bias dropped", m.dropped(r"deepstack_merger_list\.1\.linear_fc2\.bias")),
+        ),
+        *of(
+            "Qwen3VLMoeForConditionalGeneration-all",
+            ("experts.router", "weight dropped", m.dropped(r"layers\.2\.mlp\.gate\.weight")),
+            ("experts.router", "of other experts", m.rolled(r"layers\.[02]\.mlp\.gate\.weight")),
+            ("experts.per_token", "one more", m.config(text_config__num_experts_per_tok=3)),
+            ("experts.normalise", "not", m.policy('normalise: "true"', 'normalise: "false"')),
+            ("experts.gate_up", "up for gate", m.blocks_swapped(r"layers\.2\..*gate_up_proj", 2, 0, 1, axis=1)),
+            ("experts.down", "of another expert", m.rolled(r"layers\.2\..*experts\.down_proj")),
+            ("experts.layout", "of [in, out]", m.tensors(r"layers\.2\..*experts\.down_proj", _read_as_conv1d)),
+        ),
+        *pictured(
+            "Qwen3VLMoeForConditionalGeneration-all",
+            (
+                "axes.sections",
+                "of other lengths",
+                m.config(text_config__rope_parameters={**ROPE, "mrope_section": [2, 0, 2]}),
+            ),
+            (
+                "images.deepstack",
+                "layers change places",
+                m.swapped("deepstack_merger_list.0.", "deepstack_merger_list.1."),
+            ),
+            ("deepstack.states", "behind another layer", m.config(vision_config__deepstack_visual_indexes=[0, 2])),
         ),
         *pictured(
             "Mistral3ForConditionalGeneration-all",

@@ -9,6 +9,7 @@ import json
 import cases_experts
 import cases_gemma4
 import cases_latent_attention
+import cases_multimodal
 import cases_prophetnet
 import cases_recurrent
 import cases_reformer
@@ -34,6 +35,7 @@ def model(case, dtype="float32", attention="eager"):
         *cases_experts.MODEL_TYPES,
         *cases_gemma4.SMALLER,
         *cases_latent_attention.MODEL_TYPES,
+        *cases_multimodal.WITH_EXPERTS,
         *cases_recurrent.WITH_EXPERTS,
     )
     if case.model_type in with_experts and attention == "eager":

@@ -32,6 +32,7 @@ OF_FAMILIES = list({case.model_type: case for case in reversed(cases.CASES)}.val
 WITH_EXPERTS = (
     *cases_experts.MODEL_TYPES,
     *cases_latent_attention.MODEL_TYPES,
+    *cases_multimodal.WITH_EXPERTS,
     *cases_recurrent.WITH_EXPERTS,
 )
 

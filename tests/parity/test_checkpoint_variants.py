@@ -154,7 +154,7 @@ TYPES = [
     kind
     for kind in OF_TYPES
     if kind not in ("retribert", "xlm-prophetnet", "transfo-xl", "rag", "kimi_k2")
-    and not kind.endswith(("encoder-decoder", "vl_vision", "3_5_vision", "3_5_moe_vision", "pixtral"))
+    and not kind.endswith(("encoder-decoder", "vl_vision", "moe_vision", "3_5_vision", "pixtral"))
 ]  # which transformers had or has under another name; whose parts have no default; which are such parts alone
 
 
@@ -175,6 +175,7 @@ def test_a_config_without_sizes_has_the_sizes_of_transformers(tmp_path, model_ty
         "qwen2_5_vl_text": "Qwen2_5_VLTextModel",
         "qwen2_vl_text": "Qwen2VLTextModel",
         "qwen3_vl_text": "Qwen3VLTextModel",
+        "qwen3_vl_moe_text": "Qwen3VLMoeTextModel",
         "qwen3_5_text": "Qwen3_5TextModel",
         "qwen3_5_moe_text": "Qwen3_5MoeTextModel",
     }

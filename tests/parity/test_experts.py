@@ -2,6 +2,7 @@
 """Experts that lie in one tensor, with precision I8: each expert's matrices become integers as if they lay alone."""
 
 import dataclasses
+import hashlib
 import pathlib
 import re
 import shutil
@@ -69,3 +70,34 @@ def test_experts_in_one_tensor_or_in_many_are_the_same_experts(runner, tmp_path,
     save_file(tensors, tmp_path / "model.safetensors", {"format": "pt"})
     given = inputs.make(case, "right")
     compare.tensors(runner.forward(tmp_path, ranks, given), oracle.forward(case, given), places(case, given))
+
+
+@pytest.mark.parametrize(
+    "part, strategy, sizes",
+    [
+        ("", "Tensor", "tensor=1"),
+        ("", "Tensor", "tensor=3"),
+        ("", "Sharded", "data=2"),
+        ("gate_up_proj", "Tensor", "tensor=2"),
+        ("down_proj", "Tensor", "tensor=2"),
+    ],
+)
+def test_experts_are_read_by_their_shape(runner, tmp_path, part, strategy, sizes):
+    """The published files of Qwen3-VL have matrices of experts as [in, out], those that transformers writes as
+    [out, in]; each tensor is read by its own shape."""
+    case = BY_NAME["Qwen3VLMoeForConditionalGeneration-all"]
+    shutil.copytree(fixtures.checkpoint(case), tmp_path, dirs_exist_ok=True)
+    tensors = load_file(tmp_path / "model.safetensors")
+    turned = [name for name in tensors if f".mlp.experts.{part}" in name]
+    assert len(turned) == (2 if part else 4)
+    for name in turned:
+        tensors[name] = numpy.ascontiguousarray(tensors[name].transpose(0, 2, 1))
+    save_file(tensors, tmp_path / "model.safetensors", {"format": "pt"})
+    digest = hashlib.sha256((tmp_path / "model.safetensors").read_bytes()).hexdigest()
+    published = dataclasses.replace(case, name=f"{case.name}-turned-{part}", folder=str(tmp_path), digest=digest)
+    for kind in ("right", "pictured"):
+        given = inputs.make(case, kind)
+        theirs = oracle.forward(case, given)
+        compare.tensors(oracle.forward(published, given), theirs, places(case, given))
+        ours = runner.forward(tmp_path, int(sizes[-1]), given, strategy=strategy, sizes=sizes)
+        compare.tensors(ours, theirs, places(case, given))

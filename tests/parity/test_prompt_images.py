@@ -193,6 +193,21 @@ FAMILIES = {
     ),
     "mistral3": (mistral3, transformers.Mistral3ForConditionalGeneration, *ROW_BY_ROW),
     "pixtral": (pixtral, transformers.LlavaForConditionalGeneration, *ROW_BY_ROW),
+    "qwen3_vl_moe": (
+        qwen3(
+            transformers.Qwen3VLMoeConfig,
+            dict(
+                head_dim=8,
+                rope_parameters={**ROPE, "mrope_section": [2, 1, 1]},
+                num_experts=6,
+                num_experts_per_tok=2,
+                moe_intermediate_size=16,
+            ),
+            dict(deepstack_visual_indexes=[0, 2]),
+        ),
+        transformers.Qwen3VLMoeForConditionalGeneration,
+        *ANY_SIZE,
+    ),
     "qwen3_5": (
         qwen3(transformers.Qwen3_5Config, NETS, {}),
         transformers.Qwen3_5ForConditionalGeneration,
@@ -375,7 +390,7 @@ def check(served, contents, **more):
     [(family, layout) for family in ("llava", "qwen3_vl") for layout in LAYOUTS]
     + [("gemma3", one) for one in ("one", "uneven tensor", "both", "Sharded")]
     + [("qwen2_vl", "both"), ("qwen2_5_vl", "uneven tensor"), ("qwen2_5_vl", "pipeline"), ("qwen2_5_vl", "Offload")]
-    + [("qwen3_5", "uneven tensor"), ("qwen3_5", "both")]
+    + [("qwen3_5", "uneven tensor"), ("qwen3_5", "both"), ("qwen3_vl_moe", "both")]
     + [("mistral3", "uneven tensor"), ("mistral3", "both"), ("pixtral", "pipeline")],
     indirect=["model"],
 )

@@ -74,7 +74,7 @@ TOWERS = {
     "pixtral_vision": {"PixtralVisionModel"},
     "qwen2_vl_vision": {"Qwen2VisionTransformerPretrainedModel"},
     "qwen2_5_vl_vision": {"Qwen2_5_VisionTransformerPretrainedModel"},
-    "qwen3_vl_vision": {"Qwen3VLVisionModel", "Qwen3_5VisionModel", "Qwen3_5MoeVisionModel"},
+    "qwen3_vl_vision": {"Qwen3VLVisionModel", "Qwen3VLMoeVisionModel", "Qwen3_5VisionModel", "Qwen3_5MoeVisionModel"},
 }
 
 

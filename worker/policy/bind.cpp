@@ -18,8 +18,8 @@ std::string text_of(const std::vector<int64_t>& shape) {
   return text + "]";
 }
 
-/// Returns the shape that the tensor must have in the file, but for the dimension that tells members apart.
-std::vector<int64_t> stored_shape(const ParamRequest& request) {
+/// Returns the shape that one member must have in the file.
+std::vector<int64_t> member_shape(const ParamRequest& request) {
   std::vector<int64_t> shape = request.shape;
   if (request.fused != Fused::None && !shape.empty()) shape[0] = request.stored_rows;
   if (request.conv1d && request.diagonal_blocks > 1) {  // of each block [inputs, outputs]
@@ -35,6 +35,13 @@ std::vector<int64_t> stored_shape(const ParamRequest& request) {
   return shape;
 }
 
+/// Returns the shape that the tensor must have in the file.
+std::vector<int64_t> stored_shape(const ParamRequest& request, int64_t members) {
+  std::vector<int64_t> shape = member_shape(request);
+  if (members > 1) shape.insert(shape.begin(), members);
+  return shape;
+}
+
 /// Returns whether a tensor has the wanted shape, in which -1 is any size; its last axes may be heads of `head_dim`.
 bool same(const std::vector<int64_t>& wanted, const std::vector<int64_t>& found, int64_t head_dim) {
   if (wanted.empty()) return found.empty() || (found.size() == 1 && found[0] == 1);
@@ -47,13 +54,21 @@ bool same(const std::vector<int64_t>& wanted, const std::vector<int64_t>& found,
 
 }  // namespace
 
-/// Compares the tensor's shape with the request and fills in the sizes that the tensor decides.
+/// Compares the tensor's shape with the request and fills in the sizes that the tensor decides, and its layout where
+/// the shape says it.
 bool Binder::check_shape(const checkpoint::TensorInfo& tensor, ParamRequest& request, int64_t members, const Node& at) {
-  std::vector<int64_t> wanted = stored_shape(request);
-  if (members > 1) wanted.insert(wanted.begin(), members);
-  if (!same(wanted, tensor.shape, request.head_dim)) {
-    problems_.push_back("\"" + tensor.name + "\" has shape " + text_of(tensor.shape) + ", expected " + text_of(wanted) +
-                        " (" + at.where() + ")");
+  std::vector<int64_t> wanted = stored_shape(request, members);
+  std::string expected = text_of(wanted);
+  bool fits = same(wanted, tensor.shape, request.head_dim);
+  if (!fits && request.by_shape) {
+    request.conv1d = true;
+    wanted = stored_shape(request, members);
+    expected += " or " + text_of(wanted);
+    fits = same(wanted, tensor.shape, request.head_dim);
+  }
+  if (!fits) {
+    problems_.push_back("\"" + tensor.name + "\" has shape " + text_of(tensor.shape) + ", expected " + expected + " (" +
+                        at.where() + ")");
     return false;
   }
   if (members > 1) return true;  // whose sizes are known
@@ -139,10 +154,11 @@ std::optional<Param> Binder::bind(ParamRequest request, const std::vector<std::s
     used_.insert(*found);
     take_spellings(names, *param.tensor, request.first_match, at);
     check_type(*param.tensor, at);
+    const bool fits = check_shape(*param.tensor, request, scope.members, at);
     // formats of Linear say nothing about the order in which Conv1D has its matrix
     if (param.tensor->packed && request.conv1d && param.tensor->shape.size() == 2)
       add_problem(at, "\"" + param.tensor->name + "\" is a quantised matrix of a Conv1D, which is not supported");
-    if (!check_shape(*param.tensor, request, scope.members, at)) {
+    if (!fits) {
       absent_.insert(request.path);
       return std::nullopt;
     }
@@ -163,6 +179,7 @@ std::optional<Param> Binder::bind(ParamRequest request, const std::vector<std::s
     return std::nullopt;
   }
   if (!own && !check_shape(*param.tensor, request, scope.members, *tie)) return std::nullopt;
+  param.conv1d = request.conv1d;  // of the tensor that it is tied to, too
   param.shape = request.shape;
   param.fused = request.fused;
   param.part = request.part;

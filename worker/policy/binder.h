@@ -42,6 +42,7 @@ struct ParamRequest {
   int64_t units = 1;           ///< -1: the first dimension, whatever it is
   int64_t block = 1;           ///< as Param's
   bool conv1d = false;
+  bool by_shape = false;  ///< conv1d where the tensor has the shape of that alone
   Fused fused = Fused::None;
   int part = 0, parts = 1, block_part = 0;
   int64_t blocks = 1;

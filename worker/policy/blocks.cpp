@@ -109,13 +109,16 @@ std::optional<Linear> Builder::linear(const Context& context, const Node* node, 
   if (!row) return std::nullopt;
   const Node* stored =
       first_of({row->option("layout"), option(block, "layout"), outside ? nullptr : option(context.layer, "layout")});
-  weight.conv1d = stored && parse_keyword(*stored, scope.variables, layout_words) == "conv1d";
+  const std::vector<std::string_view>& words = scope.variables.expert ? expert_layout_words : layout_words;
+  const std::string layout = stored ? parse_keyword(*stored, scope.variables, words) : "linear";
+  weight.conv1d = layout == "conv1d";
+  weight.by_shape = layout == "by_shape";
   weight.f32_if_f16 = row->option("keep_in_fp32") != nullptr;
   const std::vector<std::string> names =
       row->names() ? binder_.names(*row->names(), scope, ".weight") : std::vector<std::string>{};
   ParamRequest second = weight;
   second.role = bias_role;
-  second.conv1d = false;
+  second.conv1d = second.by_shape = false;
   second.path += ".bias";
   weight.path += ".weight";
   std::optional<Param> bound = binder_.bind(weight, names, *row, scope);

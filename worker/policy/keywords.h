@@ -6,7 +6,8 @@
 
 namespace pm::policy {
 
-inline const std::vector<std::string_view> layout_words{"linear", "conv1d"}, keep_in_fp32_words{"if_f16"},
+inline const std::vector<std::string_view> layout_words{"linear", "conv1d"},
+    expert_layout_words{"linear", "conv1d", "by_shape"}, keep_in_fp32_words{"if_f16"},
     norm_words{"layer", "rms", "gemma_rms", "layer1p", "affine"}, mask_words{"full", "causal"},
     rotary_words{"neox", "interleaved"}, rotary_axes_words{"sections", "interleaved", "apart", "alternating"},
     fused_words{"concat", "per_head", "grouped"}, gate_up_words{"concat", "interleaved"},

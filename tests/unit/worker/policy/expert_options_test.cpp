@@ -208,6 +208,91 @@ TEST(StackedExperts, ThatDoNotFitAreNamedOnce) {
   EXPECT_THAT(refusal(model, Reason::ModelUnreadable), HasSubstr("no \"model.layers.0.mlp.experts.down_proj_scales\""));
 }
 
+/// The text of Qwen3-VL with experts in small, whose experts have matrices of these shapes.
+Synthetic tiny_by_shape(int64_t width, const std::vector<int64_t>& gate_up, const std::vector<int64_t>& down) {
+  Synthetic model;
+  model.config = {{"model_type", "qwen3_vl_moe_text"},
+                  {"architectures", {"Qwen3VLMoeTextModel"}},
+                  {"vocab_size", 11},
+                  {"hidden_size", hidden},
+                  {"num_hidden_layers", 1},
+                  {"num_attention_heads", 2},
+                  {"num_key_value_heads", 1},
+                  {"head_dim", 4},
+                  {"moe_intermediate_size", width},
+                  {"num_experts", experts},
+                  {"num_experts_per_tok", 2},
+                  {"rope_parameters", {{"rope_type", "default"}, {"mrope_section", {1, 1, 0}}}}};
+  model.add("embed_tokens.weight", {11, hidden});
+  model.add("norm.weight", {hidden});
+  const std::string at = "layers.0.";
+  model.add(at + "input_layernorm.weight", {hidden});
+  model.add(at + "post_attention_layernorm.weight", {hidden});
+  for (const char* name : {"q_norm", "k_norm"}) model.add(at + "self_attn." + name + ".weight", {4});
+  model.linear(at + "self_attn.q_proj", 8, hidden, false);
+  model.linear(at + "self_attn.k_proj", 4, hidden, false);
+  model.linear(at + "self_attn.v_proj", 4, hidden, false);
+  model.linear(at + "self_attn.o_proj", hidden, 8, false);
+  model.linear(at + "mlp.gate", experts, hidden, false);
+  model.add(at + "mlp.experts.gate_up_proj", {experts, gate_up[0], gate_up[1]});
+  model.add(at + "mlp.experts.down_proj", {experts, down[0], down[1]});
+  return model;
+}
+
+TEST(StackedExperts, LieAsTheirShapeSays) {
+  const std::string at = "decoder.layers.0.mlp.experts.3.";
+  for (const bool gate_up_turned : {false, true}) {
+    for (const bool down_turned : {false, true}) {
+      const Resolved resolved(
+          tiny_by_shape(columns, gate_up_turned ? std::vector<int64_t>{hidden, 12} : std::vector<int64_t>{12, hidden},
+                        down_turned ? std::vector<int64_t>{columns, hidden} : std::vector<int64_t>{hidden, columns}));
+      const auto gate = slice_of(resolved.param(at + "gate.weight"), {0, 6}),
+                 up = slice_of(resolved.param(at + "up.weight"), {2, 5}),
+                 down = slice_of(resolved.param(at + "down.weight"), {2, 5});
+      EXPECT_EQ(resolved.param(at + "up.weight").shape, (std::vector<int64_t>{columns, hidden}));
+      EXPECT_EQ(resolved.param(at + "down.weight").shape, (std::vector<int64_t>{hidden, columns}));
+      if (gate_up_turned) {
+        EXPECT_THAT(gate, ElementsAre(3 * 8, 8, 0, 6, 1, 1));
+        EXPECT_THAT(up, ElementsAre(3 * 8, 8, 6 + 2, 3, 1, 1));
+      } else {
+        EXPECT_THAT(gate, ElementsAre(3 * 12, 6, 0, 8, 1, 1));
+        EXPECT_THAT(up, ElementsAre(3 * 12 + 6 + 2, 3, 0, 8, 1, 1));
+      }
+      if (down_turned)
+        EXPECT_THAT(down, ElementsAre(3 * 6 + 2, 3, 0, 8, 1, 1));
+      else
+        EXPECT_THAT(down, ElementsAre(3 * 8, 8, 2, 3, 1, 1));
+    }
+  }
+}
+
+TEST(StackedExperts, OfEqualSidesAreNotTurned) {
+  const Resolved square_pairs(tiny_by_shape(hidden / 2, {hidden, hidden}, {hidden / 2, hidden})),
+      square_outputs(tiny_by_shape(hidden, {hidden, 2 * hidden}, {hidden, hidden}));
+  const std::string at = "decoder.layers.0.mlp.experts.1.";
+  EXPECT_FALSE(square_pairs.param(at + "gate.weight").conv1d || square_pairs.param(at + "up.weight").conv1d);
+  EXPECT_TRUE(square_pairs.param(at + "down.weight").conv1d);
+  EXPECT_TRUE(square_outputs.param(at + "gate.weight").conv1d && square_outputs.param(at + "up.weight").conv1d);
+  EXPECT_FALSE(square_outputs.param(at + "down.weight").conv1d);
+}
+
+TEST(StackedExperts, OfNeitherShapeAreNamedWithBoth) {
+  EXPECT_THAT(
+      refusal(tiny_by_shape(columns, {hidden, 13}, {hidden, columns}), Reason::ModelUnreadable),
+      HasSubstr("\"layers.0.mlp.experts.gate_up_proj\" has shape [4, 8, 13], expected [4, 12, 8] or [4, 8, 12]"));
+  EXPECT_THAT(refusal(tiny_by_shape(columns, {hidden, 12}, {7, hidden}), Reason::ModelUnreadable),
+              HasSubstr("\"layers.0.mlp.experts.down_proj\" has shape [4, 7, 8], expected [4, 8, 6] or [4, 6, 8]"));
+}
+
+TEST(StackedExperts, AloneMayLieAsTheirShapeSays) {
+  const std::string policy =
+      "extends: qwen3_vl_moe\nmodel_type: [qwen3_vl_moe_text]\n"
+      "stacks: {decoder: {layer: {layout: by_shape}}}\n"
+      "architectures: {Qwen3VLMoeTextModel: {task: embed}}\n";
+  EXPECT_THAT(refusal(tiny_by_shape(columns, {hidden, 12}, {hidden, columns}), Reason::ModelUnreadable, policy),
+              HasSubstr("by_shape"));
+}
+
 TEST(Sinks, AreCutWithTheHeads) {
   const Resolved resolved(tiny_stacked());
   const Param& sinks = resolved.param("decoder.layers.0.attn.sinks");
