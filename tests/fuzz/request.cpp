@@ -110,8 +110,9 @@ class InstantEngine final : public engine::Engine {
 
  private:
   static Arrays image_rows(const Array& pixels) {
-    fuzz::hold(pixels.shape.size() == 4, "pixels that are no images");
-    const int64_t rows = pixels.shape[0] * rows_of_image;
+    const bool patches = pixels.shape.size() == 2;
+    fuzz::hold(patches || pixels.shape.size() == 4, "pixels that are no images");
+    const int64_t rows = pixels.shape[0] * (patches ? 1 : rows_of_image);
     return {{policy::image_rows_output, {{rows, 3}, std::vector<float>(static_cast<size_t>(rows * 3), 1)}}};
   }
   /// Two objects of three classes, the last of which is none, with boxes and masks.
@@ -179,7 +180,7 @@ Capabilities seeing(size_t kind) {
   return can;
 }
 
-Capabilities model_of(size_t kind) {
+Capabilities model_of(size_t kind, bool any_size) {
   using policy::Task;
   static constexpr Task tasks[] = {Task::Generate,          Task::Classify, Task::ClassifyTokens, Task::MultipleChoice,
                                    Task::QuestionAnswering, Task::FillMask, Task::Embed,          Task::NextSentence};
@@ -197,6 +198,10 @@ Capabilities model_of(size_t kind) {
     can.prompt_images = {.stack = "vision", .token = image_token, .rows = rows_of_image};
     can.prompt_images->spelling.placeholder = image_token;
     can.images = image::Processor{.do_resize = false};
+    if (any_size) {  // every pixel is a patch, and a token
+      can.prompt_images->rows = 0;
+      can.images->patches = {.patch = 1, .merge = 1, .frames = 1};
+    }
   }
   if (can.task == policy::Task::NextSentence) can.next_sentence = "logits";
   can.prompts = {{{"query", "find "}}, ""};
@@ -273,7 +278,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const bool hears = (data[0] & 32U) != 0;
   const bool sees = (data[0] & 64U) != 0;
   const size_t kind = data[0] & 15U;
-  const Capabilities can = hears ? hearing(kind) : sees ? seeing(kind) : model_of(kind);
+  const Capabilities can = hears ? hearing(kind) : sees ? seeing(kind) : model_of(kind, size % 8 >= 4);
   engine.per_token = can.task == policy::Task::ClassifyTokens;
   engine.one_label = can.labels.size() == 1 && can.task == policy::Task::Classify;
   const Route& route = route_table[(data[1] & 31U) % std::size(route_table)];
