@@ -13,6 +13,7 @@ PAGE = worker.REPOSITORY / "docs/reference/metrics.md"
 DASHBOARDS = worker.REPOSITORY / "helm/parallelmodel/dashboards"
 ON_DEVICES = {"parallelmodel_rank_device_memory_bytes"}  # shown by test_devices: this server runs on the CPU
 WITH_ADAPTERS = "lora_requests_info"  # shown by test_adapter_routes
+WITH_IMAGES = ("mm_cache_queries_total", "mm_cache_hits_total")  # likewise by test_prompt_images
 OWN_LABELS = {"namespace", "pod"}  # that Prometheus adds
 
 
@@ -39,7 +40,7 @@ def test_the_page_lists_every_metric_that_a_server_shows_and_no_other(serve):  #
     server.ask("/v1/completions", {"prompt": "the cat sat", "max_tokens": 4})
     server.refused("/v1/completions", {"prompt": 5}, 400)
     text = server.get("/metrics").text
-    elsewhere = ON_DEVICES | {f"parallelmodel_{WITH_ADAPTERS}"}
+    elsewhere = ON_DEVICES | {f"parallelmodel_{name}" for name in (WITH_ADAPTERS, *WITH_IMAGES)}
     assert exposed(text) == {name: metric for name, metric in documented().items() if name not in elsewhere}
     samples = dict(re.findall(r"^(\w+) (\S+)$", text, re.MULTILINE))
     for moved in (
@@ -66,7 +67,8 @@ def test_vllms_names_are_those_of_the_page_and_have_our_values(serve):  # noqa: 
     text = server.get("/metrics").text
     shown = set(re.findall(r"^# TYPE (vllm:\w+) ", text, re.MULTILINE))
     page = PAGE.read_text().partition("\n## vLLM's names")[2].partition("\n## Download")[0]
-    assert shown == set(re.findall(r"`(vllm:\w+)`", page)) - {f"vllm:{WITH_ADAPTERS}"} and len(shown) == 18
+    elsewhere = {f"vllm:{name}" for name in (WITH_ADAPTERS, *WITH_IMAGES)}
+    assert shown == set(re.findall(r"`(vllm:\w+)`", page)) - elsewhere and len(shown) == 18
     for name in shown - {"vllm:request_success_total", "vllm:cache_config_info"}:
         own = name.replace("vllm:", "parallelmodel_")
         ours = re.findall(rf"^{own}(_sum|_count|) (\S+)$", text, re.MULTILINE)

@@ -7,6 +7,7 @@ import base64
 import contextlib
 import http.server
 import json
+import re
 import threading
 
 import anthropic
@@ -406,14 +407,24 @@ def test_prompts_with_more_images_than_a_step_has_tokens(served):
     check(served, (["a"] + [picture(100 + i, 12, 12) for i in range(40)] + ["the dog"] + ["of John ran over"] * 60,))
 
 
+def looked_up(served):
+    """The images that were looked up among kept rows and those that were found, by ours and by vLLM's names."""
+    found = re.findall(r"^(\w+?)[_:](mm_cache_\w+)(?:\{.*\})? (\S+)$", served.server.get("/metrics").text, re.MULTILINE)
+    return {f"{whose}:{name}": float(value) for whose, name, value in found}
+
+
 def test_images_alike_share_blocks_and_others_do_not(served):
     words = "the cat sat on the mat and saw Anna Smith in Paris while the dog of John ran over seven green hills"
+    before = looked_up(served)
     first = check(served, ([picture(20), words],))
     again = check(served, ([picture(20), words],))
     other = check(served, ([picture(21), words],))
     later = check(served, ([picture(20), words], ["of John"], ["and", picture(21)]))
     cached = [one["usage"]["prompt_tokens_details"]["cached_tokens"] for one in (first, again, other, later)]
     assert cached[0] == 0 and cached[1] >= 32 and cached[2] == 0 and cached[3] >= 32
+    for name, more in (("mm_cache_queries_total", 5), ("mm_cache_hits_total", 3)):
+        for whose in ("parallelmodel", "vllm"):
+            assert looked_up(served)[f"{whose}:{name}"] - before[f"{whose}:{name}"] == more
 
 
 def assert_same_text(ours, theirs):

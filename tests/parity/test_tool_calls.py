@@ -309,6 +309,7 @@ PATCH = r"(\*\*\* [a-z]{1,6}\n)([+-][\"'/\\\\\t]{0,3}\n){1,2}end"
 def test_the_input_of_a_demanded_custom_tool_follows_its_expression(tmp_path):
     served = Served(tmp_path / "tiny-mistral", "mistral")  # a form without reasoning, which may have no end
     tools = [custom("patch", syntax="regex", definition=PATCH), *TOOLS]
+    most = 0
     try:
         for seed in range(4):
             body = dict(tools=tools, tool_choice={"type": "custom", "custom": {"name": "patch"}}, seed=seed)
@@ -319,8 +320,10 @@ def test_the_input_of_a_demanded_custom_tool_follows_its_expression(tmp_path):
             assert re.fullmatch(PATCH, call.custom.input), call.custom.input
             chunks = [choice for chunk in served.ask(stream=True, **body) for choice in chunk.choices]
             pieces = [piece for one in chunks for piece in one.delta.tool_calls or []]
-            assert pieces[0].type == "custom" and pieces[0].custom["name"] == "patch" and len(pieces) > 2
+            assert pieces[0].type == "custom" and pieces[0].custom["name"] == "patch"
+            most = max(most, len(pieces))
             assert "".join(piece.custom["input"] for piece in pieces) == call.custom.input
+        assert most > 2, "tokens that wait together for a busy machine come as one piece"
     finally:
         served.server.close()
 

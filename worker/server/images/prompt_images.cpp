@@ -58,17 +58,25 @@ std::vector<PromptImageFile> read_prompt_images(const ServerContext& context,
                                                 const std::vector<ImageReference>& references) {
   const Capabilities& can = context.capabilities;
   std::vector<PromptImageFile> files;
+  int64_t tokens = 0;
   for (const ImageReference& reference : references) {
     PromptImageFile& file = files.emplace_back();
     file.bytes = read_image_url(context, reference.url, reference.field);
     file.field = reference.field;
     file.tokens = can.prompt_images->rows;
-    if (file.tokens > 0) continue;
-    const PatchGridSize grid = patch_grid_of_file(context, file.bytes, file.field);
-    const int64_t merge = can.images->patches->merge;
-    file.down = grid.down / merge;
-    file.across = grid.across / merge;
-    file.tokens = file.down * file.across;
+    if (file.tokens == 0) {
+      const PatchGridSize grid = patch_grid_of_file(context, file.bytes, file.field);
+      const int64_t merge = can.images->patches->merge;
+      file.down = grid.down / merge;
+      file.across = grid.across / merge;
+      file.tokens = file.down * file.across;
+    }
+    tokens += file.tokens;
+    if (tokens >= context.max_model_len)  // before so many tokens are spelled
+      throw ApiError(400, "context_length_exceeded",
+                     "messages has images of at least " + std::to_string(tokens) + " tokens; the context window of " +
+                         std::to_string(context.max_model_len) + " tokens must hold them and the text",
+                     "messages");
   }
   return files;
 }

@@ -57,8 +57,8 @@ struct PromptImageFile {
   int64_t down = 0, across = 0;  ///< rows and columns of the tokens of an image of any size
 };
 
-/// Reads the files of images, and of images of any size their sides. Throws ApiError: 400 for what is no image, 413 for
-/// one that is too large.
+/// Reads the files of images, and of images of any size their sides. Throws ApiError: 400 for what is no image, or for
+/// more tokens than the context window has, 413 for one that is too large.
 std::vector<PromptImageFile> read_prompt_images(const ServerContext&, const std::vector<ImageReference>&);
 
 /// Spells the images of a prompt as their tokens, in the place of what chat templates write for them. Throws ApiError

@@ -46,7 +46,7 @@ std::string fetch(const ServerContext& context, const std::string& url, const st
   if (!context.fetch_media)
     throw ApiError(400, "invalid_value",
                    field +
-                       " is a URL, and this server fetches nothing; send the image itself as a data: URL, or start "
+                       " is a URL, and this server fetches nothing; send the image itself in base64, or start "
                        "the server with --media-host",
                    field);
   try {
