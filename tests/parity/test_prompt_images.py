@@ -432,6 +432,16 @@ def assert_same_text(ours, theirs):
     assert ours.strip() == theirs.strip()
 
 
+def test_drafts_stand_behind_images_as_tokens_do(serve, model):
+    drafting = serve(model, options=("--speculation", "ngram"))
+    words = "the cat sat on the mat and the cat sat on the mat and the cat sat on"
+    sent, shown, images = conversation([picture(31), words, picture(32, 60, 12), words])
+    _, ids, _ = model.answer(shown, images, 96)
+    assert drafting.ask(sent, max_tokens=96)["choices"][0]["token_ids"] == ids
+    metrics = drafting.server.get("/metrics").text
+    assert float(re.search(r"^parallelmodel_spec_decode_num_drafts_total (\S+)$", metrics, re.MULTILINE)[1]) > 0
+
+
 def test_streams_and_samples(served):
     sent, shown, images = conversation([picture(30), "the cat"])
     _, ids, _ = served.model.answer(shown, images)
