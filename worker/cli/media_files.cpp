@@ -47,8 +47,8 @@ std::vector<Prompt> image_prompts(const std::vector<std::string>& files, const s
   if (!processor) refuse_unprepared(folder, "an image");
   if (processor->patches)
     throw Error(Reason::Usage, folder.string() +
-                                   " has an image processor of images among the tokens of a prompt, which are served "
-                                   "over HTTP alone");
+                                   " is of a vision-language model, whose images --image does not read; serve it and "
+                                   "send them to POST /v1/chat/completions");
   return prompts_of_files(
       files, [&](const std::string& bytes) { return Arrays{{"pixel_values", (*processor)(image::open(bytes))}}; });
 }

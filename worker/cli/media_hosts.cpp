@@ -2,6 +2,7 @@
 #include "worker/cli/media_hosts.h"
 
 #include <algorithm>
+#include <cctype>
 #include <chrono>
 #include <optional>
 
@@ -54,6 +55,7 @@ std::string MediaHosts::fetch(const std::string& text) const {
   const auto end = Clock::now() + longest;
   for (int hop = 0; hop <= most_redirects; ++hop) {
     const std::string origin = url->origin();
+    if (Clock::now() > end) refuse("redirects took more than " + std::to_string(longest.count()) + " s");
     if (!lists(*url)) refuse(origin + " is no host that this server fetches from (--media-host)");
     std::string body;
     bool too_large = false, too_slow = false;

@@ -374,7 +374,15 @@ void add_serve(CLI::App& app, Program& program) {
       ->add_option("--media-host", options->media_hosts,
                    "Host (HOST or HOST:PORT) from which requests may name images by http and https URLs; may be "
                    "repeated (default: none)")
-      ->delimiter(',');
+      ->delimiter(',')
+      ->check([](const std::string& host) {
+        try {
+          const MediaHosts checked({host});
+          return std::string();
+        } catch (const Error& error) {
+          return std::string(error.what());
+        }
+      });
   subcommand->add_option(flag::max_queue.name, options->max_queue, "Maximum requests in the waiting queue")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
