@@ -9,7 +9,7 @@ namespace pm::engine {
 
 namespace {
 
-/// Adds where `count` tokens from `first` on stand along the axes of rotary embedding (Wang et al., "Qwen2-VL", 2024).
+/// Adds the positions of M-RoPE (Wang et al., "Qwen2-VL", 2024) of `count` tokens from `first` on.
 /// The tokens of an image begin behind the token before it and stand at their row and column; what follows begins
 /// behind the larger of both.
 void add_positions(const Request& request, int64_t first, int64_t count, StepEntry& entry) {
