@@ -95,11 +95,9 @@ def section(name, found):
         f"## {name}",
         about(name),
         f"\n{types} · {found['kind']} · [policy](../../policies/{name}.yaml)\n",
-        "| class | task | configurations | ranks |",
-        "|---|---|---|---|",
-        *rows,
     ]
-    return "\n".join(lines + ([""] + refused if refused else [])) + "\n"
+    table = ["| class | task | configurations | ranks |", "|---|---|---|---|", *rows] if rows else []  # parts have none
+    return "\n".join(lines + table + ([""] * bool(table) + refused if refused else [])) + "\n"
 
 
 KNOWN = """## Well-known checkpoints
