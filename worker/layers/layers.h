@@ -64,6 +64,8 @@ class Linear {
  public:
   Linear(const policy::Linear&, Loader&);
   at::Tensor operator()(const at::Tensor& x) const;
+  /// The same where outputs are compared with each other (ops::unrounded_linear).
+  at::Tensor unrounded(const at::Tensor& x) const;
   /// Returns the product without the bias, for a sum over ranks to which the bias is added once.
   at::Tensor product(const at::Tensor& x) const;
   const at::Tensor& bias() const { return bias_; }  ///< undefined: none

@@ -17,6 +17,8 @@ Linear::Linear(const policy::Linear& linear, Loader& loader) : weight_(loader.lo
 
 at::Tensor Linear::operator()(const at::Tensor& x) const { return ops::linear(x, weight_, bias_); }
 
+at::Tensor Linear::unrounded(const at::Tensor& x) const { return ops::unrounded_linear(x, weight_, bias_); }
+
 at::Tensor Linear::product(const at::Tensor& x) const { return ops::linear(x, weight_, {}); }
 
 ColumnLinear::ColumnLinear(std::vector<const policy::Linear*> linears, Loader& loader) {

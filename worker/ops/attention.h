@@ -127,8 +127,8 @@ struct AttentionOptions {
   RelativePositionBias relative_bias;  ///< table undefined: none
   RelativeContent relative_content;    ///< undefined: none
   bool captures_scores = false;        ///< `probabilities` get the scores before the softmax instead
-  /// The type in which the model computes: that of its 16-bit weights. A device with tensor cores rounds fp32 queries,
-  /// keys and values to it, as transformers has them.
+  /// The type in which the model computes: that of its 16-bit weights. A device that multiplies numbers of this type
+  /// rounds fp32 queries, keys and values to it, as transformers has them.
   at::ScalarType compute_type = at::kFloat;
 };
 

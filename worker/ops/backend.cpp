@@ -2,6 +2,8 @@
 // Dispatches each operation to the backend of its tensor's device.
 #include "worker/ops/backend.h"
 
+#include <ATen/ATen.h>
+
 #include <array>
 
 #include "worker/ops/linear.h"
@@ -41,6 +43,17 @@ at::Tensor linear(const at::Tensor& x, const at::Tensor& weight) {
 }
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, at::ScalarType result) {
   return backend_for(x).linear(x, weight, bias, result);
+}
+at::Tensor unrounded_linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
+  const Backend& backend = backend_for(x);
+  if (x.scalar_type() != at::kFloat || !backend.rounds_inputs(weight.scalar_type()))
+    return backend.linear(x, weight, bias, at::kFloat);
+  const at::Tensor high = x.to(weight.scalar_type()).to(at::kFloat), rest = x - high,
+                   middle = rest.to(weight.scalar_type()).to(at::kFloat);
+  const at::Tensor y = backend.linear(at::cat({high, middle, rest - middle}), weight, {}, at::kFloat);
+  const int64_t rows = x.size(0);
+  const at::Tensor sum = y.narrow(0, 2 * rows, rows) + y.narrow(0, rows, rows) + y.narrow(0, 0, rows);
+  return bias.defined() ? sum + bias : sum;
 }
 at::Tensor linear(const at::Tensor& x, const QuantizedMatrix& matrix, const at::Tensor& bias, at::ScalarType result) {
   return backend_for(x).quantized_linear(x, matrix, bias, result);

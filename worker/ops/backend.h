@@ -16,6 +16,8 @@ class Backend {
  public:
   virtual ~Backend() = default;
   virtual at::ScalarType activation_type(at::ScalarType /*compute*/) const { return at::kFloat; }
+  /// Returns whether linear() rounds fp32 x to the type of weights of this type.
+  virtual bool rounds_inputs(at::ScalarType /*weight*/) const { return false; }
   virtual at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                             at::ScalarType result) const;
   virtual at::Tensor quantized_linear(const at::Tensor& x, const QuantizedMatrix&, const at::Tensor& bias,

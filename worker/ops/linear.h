@@ -13,11 +13,15 @@ at::ScalarType activation_type(c10::DeviceType, at::ScalarType compute);
 
 /// x [tokens, in], weight [out, in] of any float type -> [tokens, out] of type `result`, rounded once. 16-bit weights
 /// are widened tile by tile, so that no fp32 copy of a whole matrix exists; products and sums are fp32. A device with
-/// matrix units may round x to the type of 16-bit weights first, for any number of tokens. Partial sums that ranks add
-/// are fp32.
+/// matrix units, or vector units for it, may round x to the type of 16-bit weights first, for any number of tokens.
+/// Partial sums that ranks add are fp32.
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight);
 /// Adds bias [out] in the same GEMM where ATen can. An undefined bias is no bias.
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                   at::ScalarType result = at::kFloat);
+
+/// linear() without rounding fp32 x, for a few outputs of which near ones are told apart. Where a device rounds x, it
+/// multiplies three parts of it, of which each is what the parts before it lack.
+at::Tensor unrounded_linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias);
 
 }  // namespace pm::ops

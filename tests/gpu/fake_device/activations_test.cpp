@@ -264,12 +264,13 @@ TEST_F(Models, SumsThatLeaveTheRangeOfF16AreFp32) {
 
 TEST_F(Models, StatesAreNearThoseOfTheCpu) {
   const Llama model(3);
-  for (const auto& [type, tolerance] : {std::pair{DType::BF16, 0.03}, {DType::F16, 0.004}}) {
+  // BF16: the CPU may round operands of products too, at other places
+  for (const auto& [type, tolerance] : {std::pair{DType::BF16, 0.06}, {DType::F16, 0.004}}) {
     for (const int64_t tokens : {1, 20}) {
       const at::Tensor here = run(model, type, tokens, at::kCPU).states, there = run(model, type, tokens).states;
       const double error = ((there - here).abs().max() / here.abs().max()).item<double>();
       EXPECT_LT(error, tolerance) << tokens << " tokens";
-      EXPECT_GT(error, 0) << "the CPU's activations are fp32";
+      EXPECT_GT(error, 0) << "the CPU's activations are fp32 between products";
     }
   }
 }

@@ -57,7 +57,7 @@ Router::Choice Router::operator()(const at::Tensor& x, const at::Tensor& residua
   using policy::RouterScores;
   at::Tensor read = norm_ ? (*norm_)(residual, at::kFloat) : x.to(at::kFloat);
   if (policy_.scale_input != 1) read = read * policy_.scale_input;
-  const at::Tensor logits = linear_(read);
+  const at::Tensor logits = linear_.unrounded(read);
   if (policy_.scores == RouterScores::SparseMixer) return of_sparse_mixer(logits);
   const at::Tensor scores = policy_.scores == RouterScores::Softmax   ? at::softmax(logits, 1)
                             : policy_.scores == RouterScores::Sigmoid ? at::sigmoid(logits)

@@ -49,8 +49,10 @@ at::Tensor CpuBackend::ragged_attention(const at::Tensor& q, const at::Tensor& k
       q.scalar_type() == at::kFloat && is_element(k.scalar_type()) && k.stride(2) == 1 && v.stride(2) == 1;
   if (probabilities || !has_prefill_attention(options) || !rows)
     return Backend::ragged_attention(q, k, v, sequences, options, probabilities);
+  const bool rounds = rounds_inputs(options.compute_type);
+  const at::Tensor keys = rounds ? k.to(at::kBFloat16) : k, values = rounds ? v.to(at::kBFloat16) : v;
   at::Tensor out = at::empty_like(q, at::MemoryFormat::Contiguous);
-  for (const SequenceSpan& sequence : sequences.spans) prefill_attention(q, k, v, sequence, options, out);
+  for (const SequenceSpan& sequence : sequences.spans) prefill_attention(q, keys, values, sequence, options, out);
   return out;
 }
 

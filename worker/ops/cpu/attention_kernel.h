@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The CPU kernels attend() and silu_and_mul() of kernels.h, compiled once per instruction set with PM_ISA (a namespace)
 // and PM_LANES (floats of a vector).
+#pragma once
 #include "worker/ops/cpu/kernels.h"
 #include "worker/ops/cpu/vectors.h"
 
@@ -18,16 +19,22 @@ inline float dot(const float* q, const T* key, int64_t d) {
   return total;
 }
 
-/// Writes the scores of the keys to `scores` and returns the largest. A masked key gets -infinity, whose exponential is
-/// 0.
 template <typename T>
-inline float score(const Attend& a, const float* q, const float* bias, float* scores) {
+struct Query {
+  const float* q;
+  float operator()(const T* key, int64_t d) const { return dot(q, key, d); }
+};
+
+/// Writes the scores of the keys to `scores` and returns the largest. A masked key gets -infinity, whose exponential is
+/// 0. `product` multiplies the query with a key.
+template <typename T, typename Product>
+inline float score(const Attend& a, Product product, const float* bias, float* scores) {
   float largest = -__builtin_inff();
   for (int64_t start = a.from; start < a.to; start += block_tokens) {
     const T* keys = static_cast<const T*>(a.keys) + a.blocks[start / block_tokens] * a.block_stride;
     const int64_t count = a.to - start < block_tokens ? a.to - start : block_tokens;
     for (int64_t t = 0; t < count; ++t) {
-      const float value = dot(q, keys + t * a.d, a.d) * a.scale + (bias ? bias[start + t] : 0.f);
+      const float value = product(keys + t * a.d, a.d) * a.scale + (bias ? bias[start + t] : 0.f);
       const bool seen = start + t >= a.hidden;
       scores[start - a.from + t] = seen ? value : -__builtin_inff();
       if (seen && value > largest) largest = value;
@@ -78,12 +85,20 @@ inline void weigh_rest(const Attend& a, const float* weights, int64_t i, float* 
 }
 
 template <typename T>
+inline void weigh_all(const Attend& a, const float* weights, float* out) {
+  int64_t i = 0;
+  for (; i + 4 * PM_LANES <= a.d; i += 4 * PM_LANES) weigh<4, T>(a, weights, i, out);
+  for (; i + PM_LANES <= a.d; i += PM_LANES) weigh<1, T>(a, weights, i, out);
+  weigh_rest<T>(a, weights, i, out);
+}
+
+template <typename T>
 void attend_typed(const Attend& a) {
   float weights[max_attend_keys + PM_LANES];
   const int64_t count = a.to - a.from;
   for (int64_t head = 0; head < a.heads; ++head) {
-    float* out = a.out + head * a.d;
-    float largest = score<T>(a, a.q + head * a.d, a.bias ? a.bias + head * a.bias_stride : nullptr, weights);
+    const float* bias = a.bias ? a.bias + head * a.bias_stride : nullptr;
+    float largest = score<T>(a, Query<T>{a.q + head * a.d}, bias, weights);
     if (a.softcap > 0) largest = capped(a.softcap, weights, count);
     for (int64_t i = count; i % PM_LANES != 0; ++i) weights[i] = -__builtin_inff();
     Floats total{};
@@ -94,10 +109,7 @@ void attend_typed(const Attend& a) {
     }
     a.largest[head] = largest;
     a.sums[head] = sum(total);
-    int64_t i = 0;
-    for (; i + 4 * PM_LANES <= a.d; i += 4 * PM_LANES) weigh<4, T>(a, weights, i, out);
-    for (; i + PM_LANES <= a.d; i += PM_LANES) weigh<1, T>(a, weights, i, out);
-    weigh_rest<T>(a, weights, i, out);
+    weigh_all<T>(a, weights, a.out + head * a.d);
   }
 }
 

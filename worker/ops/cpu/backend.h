@@ -8,6 +8,7 @@ namespace pm::ops {
 /// Activations are fp32 here, so that results are.
 class CpuBackend final : public Backend {
  public:
+  bool rounds_inputs(at::ScalarType weight) const override;
   at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                     at::ScalarType result) const override;
   at::Tensor quantized_linear(const at::Tensor& x, const QuantizedMatrix&, const at::Tensor& bias,

@@ -20,6 +20,9 @@ extern const Kernels kernels;
 namespace avx512 {
 extern const Kernels kernels;
 }
+namespace avx512_bf16 {
+extern const Kernels kernels;
+}
 namespace amx {
 extern const Tiles tiles;
 }
@@ -39,6 +42,7 @@ const Kernels& amx_kernels() {
     Kernels both = avx512::kernels;
     both.name = "amx";
     both.tiles = &amx::tiles;
+    both.fp32_products = nullptr;  // ATen has the faster ones on these CPUs, which are Intel's
     both.tiled_rows[0] = 9;
     both.tiled_rows[1] = 17;
     return both;
@@ -58,6 +62,7 @@ const SupportedKernels& supported_kernels() {
     const bool wide =
         __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
     if (narrow && wide && may_use_amx()) found.list[found.count++] = &amx_kernels();
+    if (narrow && wide && __builtin_cpu_supports("avx512bf16")) found.list[found.count++] = &avx512_bf16::kernels;
     if (narrow && wide) found.list[found.count++] = &avx512::kernels;
     if (narrow) found.list[found.count++] = &avx2::kernels;
 #endif

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "contract/kv_block.h"
+#include "worker/ops/cpu/packed_product.h"
 #include "worker/ops/cpu/prefill.h"
 #include "worker/ops/cpu/tiles.h"
 
@@ -54,8 +55,8 @@ static_assert(max_attend_keys % block_tokens == 0, "a split of the keys begins a
 
 struct Kernels {
   const char* name;
-  int64_t fp32_rows,
-      half_rows;  ///< up to so many rows of x gemv, eight rows at a time, is faster than a GEMM; measured
+  int64_t fp32_rows, half_rows, code_rows;  ///< up to so many rows of x gemv, eight rows at a time, is faster than the
+                                            ///< products of many rows, for weights of each width; measured
   void (*gemv)(const Gemv&);
   /// Writes rows [first, last) of the weights to `out` [last - first, in]; codes are multiplied by their scales. It
   /// reads nothing of x.
@@ -65,6 +66,9 @@ struct Kernels {
   void (*attend_rows)(const AttendRows&);
   /// out[i] = silu(gate[i]) * up[i]; out may be gate or up.
   void (*silu_and_mul)(const float* gate, const float* up, float* out, int64_t count);
+  const PackedProducts* fp32_products = nullptr;  ///< of many rows; nullptr: ATen's GEMM
+  const PackedProducts* bf16_products = nullptr;  ///< of weights in BF16 and any number of rows; nullptr: this CPU's
+                                                  ///< vector units do not multiply bf16 numbers, or AMX does
   const Tiles* tiles = nullptr;  ///< of the matrix unit; nullptr: this CPU has none
   int64_t tiled_rows[2] = {};    ///< from so many rows of x on they are faster than gemv, for weights of BF16 and of
                                  ///< other types; measured
@@ -72,7 +76,7 @@ struct Kernels {
 
 /// The kernels that this CPU supports, the fastest first; never empty.
 struct SupportedKernels {
-  const Kernels* list[4];
+  const Kernels* list[5];
   int count;
 };
 const SupportedKernels& supported_kernels();

@@ -8,5 +8,5 @@
 #include "worker/ops/cpu/prefill_kernel.h"
 
 namespace pm::ops::PM_ISA {
-extern const Kernels kernels{"any", 16, 8, gemv, widen, attend, pack_keys, attend_rows, silu_and_mul};
+extern const Kernels kernels{"any", 16, 8, 16, gemv, widen, attend, pack_keys, attend_rows, silu_and_mul};
 }

@@ -5,8 +5,10 @@
 #include "worker/ops/cpu/attention_kernel.h"
 #include "worker/ops/cpu/gemv_kernel.h"
 #include "worker/ops/cpu/kernels.h"
+#include "worker/ops/cpu/packed_product_kernel.h"
 #include "worker/ops/cpu/prefill_kernel.h"
 
 namespace pm::ops::PM_ISA {
-extern const Kernels kernels{"avx512", 48, 128, gemv, widen, attend, pack_keys, attend_rows, silu_and_mul};
+extern const Kernels kernels{"avx512", 8, 24, 16, gemv, widen, attend, pack_keys, attend_rows, silu_and_mul,
+                             &packed_products<Single, 6>};
 }

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// CPU linear layers. A few rows of x: our own kernels, which read the weights once as they are stored, on the thread
-// pool. Many rows: the matrix unit, for weights of fewer than 32 bits where the CPU has one; otherwise ATen's GEMM,
-// which reuses loaded data better, and for which our kernels widen codes.
+// CPU linear layers. Weights in BF16 on a CPU whose vector units multiply bf16 numbers: those, for any number of rows.
+// Otherwise a few rows of x: kernels that read the weights once as they are stored. Many rows: the matrix unit, for
+// weights of fewer than 32 bits where the CPU has one, or the vector units, or on other CPUs ATen's GEMM, for which
+// kernels widen codes.
 #include <ATen/ATen.h>
 
 #include "worker/ops/cpu/backend.h"
 #include "worker/ops/cpu/kernels.h"
+#include "worker/ops/cpu/output_chunks.h"
+#include "worker/ops/cpu/packed_linear.h"
 #include "worker/ops/cpu/thread_pool.h"
 #include "worker/ops/cpu/tiled_linear.h"
 #include "worker/ops/cpu/types.h"
@@ -14,41 +17,12 @@ namespace pm::ops {
 
 namespace {
 
-constexpr int64_t chunk_bytes = int64_t{64}
-                                << 10;  // of weights: some microseconds, far more than the cost of taking a chunk
-
-/// Returns up to how many rows our kernel is faster than the matrix unit, or than ATen's GEMM, for which 16-bit weights
-/// have to be widened by ATen (bench/gemv.sh). Codes are widened by our own kernel, at a price that leaves them where
-/// fp32 weights are.
-int64_t most_rows(at::ScalarType weights) {
-  if (kernels().tiles && weights != at::kFloat) return kernels().tiled_rows[weights == at::kBFloat16 ? 0 : 1] - 1;
-  return weights == at::kHalf || weights == at::kBFloat16 ? kernels().half_rows : kernels().fp32_rows;
-}
-
-/// Splits the rows of a matrix into chunks: one large part for each thread, read as a stream, then small ones that
-/// balance the threads.
-struct Chunks {
-  int64_t rows, large, large_rows, small, small_rows;
-  Chunks(int64_t all, int64_t row_bytes, int threads)
-      : rows(all),
-        large(0),
-        large_rows(0),
-        small_rows(12 * std::max<int64_t>(1, chunk_bytes / (12 * std::max<int64_t>(1, row_bytes)))) {
-    if (threads > 1 && rows >= 8 * threads * small_rows) large = threads, large_rows = rows * 3 / 4 / threads / 12 * 12;
-    small = (rows - large * large_rows + small_rows - 1) / small_rows;
-  }
-  int64_t count() const { return large + small; }
-  int64_t first(int64_t chunk) const {
-    return chunk < large ? chunk * large_rows : std::min(rows, large * large_rows + (chunk - large) * small_rows);
-  }
-};
-
-/// Adds the bias: y[r, o] += bias[o] for o in [first, last).
-template <typename T>
-void add(float* y, const T* bias, int64_t rows, int64_t out, int64_t first, int64_t last) {
-  for (int64_t r = 0; r < rows; ++r) {
-    for (int64_t o = first; o < last; ++o) y[r * out + o] += static_cast<float>(bias[o]);
-  }
+/// Returns up to how many rows the products that read the weights once are faster than those of many rows
+/// (bench/gemv.sh).
+int64_t most_rows(Element weights) {
+  if (kernels().tiles && weights != Element::F32) return kernels().tiled_rows[weights == Element::BF16 ? 0 : 1] - 1;
+  if (weights == Element::F32) return kernels().fp32_rows;
+  return weights == Element::F16 || weights == Element::BF16 ? kernels().half_rows : kernels().code_rows;
 }
 
 /// `whole` describes the weights: type, w, in, out and scales.
@@ -59,7 +33,7 @@ at::Tensor few_rows(const at::Tensor& given, Gemv whole, const at::Tensor& given
   whole.x = x.const_data_ptr<float>();
   whole.y = y.mutable_data_ptr<float>();
   ThreadPool& threads = thread_pool();
-  const Chunks chunks(out, row_bytes, threads.threads());
+  const OutputChunks chunks(out, row_bytes, threads.threads());
   const int64_t groups = (rows + max_gemv_rows - 1) /
                          max_gemv_rows;  // of about equal size; a chunk's weights stay in cache between groups
   threads.parallel_for(chunks.count(), [&](int64_t chunk) {
@@ -73,14 +47,7 @@ at::Tensor few_rows(const at::Tensor& given, Gemv whole, const at::Tensor& given
       part.y = whole.y + begin * out;
       kernels().gemv(part);
     }
-    part.y = whole.y;
-    if (!bias.defined()) return;
-    if (bias.scalar_type() == at::kFloat)
-      add(part.y, bias.const_data_ptr<float>(), rows, out, part.first, part.last);
-    else if (bias.scalar_type() == at::kHalf)
-      add(part.y, bias.const_data_ptr<at::Half>(), rows, out, part.first, part.last);
-    else
-      add(part.y, bias.const_data_ptr<at::BFloat16>(), rows, out, part.first, part.last);
+    add_bias(whole.y, bias, rows, out, part.first, part.last);
   });
   return y;
 }
@@ -108,24 +75,37 @@ at::Tensor many_rows(const at::Tensor& x, Gemv codes, const at::Tensor& bias) {
   return y;
 }
 
+/// `whole` describes the weights, of which a row has `row_bytes` bytes. Returns an undefined tensor where ATen's GEMM
+/// is what there is.
+at::Tensor product(const at::Tensor& x, const Gemv& whole, const at::Tensor& bias, int64_t row_bytes) {
+  const Kernels& of = kernels();
+  if (whole.type == Element::BF16 && of.bf16_products) return packed_linear(x, whole, bias, *of.bf16_products);
+  if (x.size(0) <= most_rows(whole.type)) return few_rows(x, whole, bias, row_bytes);
+  if (whole.type != Element::F32 && of.tiles) return tiled_linear(x, whole, bias);
+  return of.fp32_products ? packed_linear(x, whole, bias, *of.fp32_products) : at::Tensor();
+}
+
 }  // namespace
+
+bool CpuBackend::rounds_inputs(at::ScalarType weight) const {
+  return weight == at::kBFloat16 && kernels().bf16_products;
+}
 
 at::Tensor CpuBackend::linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                               at::ScalarType result) const {
   const bool known = is_element(weight.scalar_type()) && (!bias.defined() || is_element(bias.scalar_type()));
   if (!known || !weight.is_contiguous() || x.numel() == 0) return Backend::linear(x, weight, bias, result);
   const Gemv whole = described(weight);
-  if (x.size(0) <= most_rows(weight.scalar_type())) return few_rows(x, whole, bias, whole.in * weight.element_size());
-  return kernels().tiles && whole.type != Element::F32 ? tiled_linear(x, whole, bias)
-                                                       : Backend::linear(x, weight, bias, result);
+  const at::Tensor y = product(x, whole, bias, whole.in * weight.element_size());
+  return y.defined() ? y : Backend::linear(x, weight, bias, result);
 }
 
 at::Tensor CpuBackend::quantized_linear(const at::Tensor& x, const QuantizedMatrix& w, const at::Tensor& bias,
                                         at::ScalarType /*result*/) const {
   const Gemv whole = described(w);
-  const bool few = x.size(0) <= most_rows(w.codes.scalar_type()) && (!bias.defined() || is_element(bias.scalar_type()));
-  if (few && x.numel() > 0) return few_rows(x, whole, bias, w.layout.code_bytes());
-  return kernels().tiles && x.numel() > 0 ? tiled_linear(x, whole, bias) : many_rows(x, whole, bias);
+  const bool known = x.numel() > 0 && (!bias.defined() || is_element(bias.scalar_type()));
+  const at::Tensor y = known ? product(x, whole, bias, w.layout.code_bytes()) : at::Tensor();
+  return y.defined() ? y : many_rows(x, whole, bias);
 }
 
 const Backend& cpu_backend() {

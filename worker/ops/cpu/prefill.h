@@ -31,7 +31,8 @@ struct PackKeys {
   KeyRows keys, values;
   int64_t from, count;   ///< of them; count <= span_keys
   float* packed_keys;    ///< [d][span_keys]; what lies beyond `count` is 0
-  float* packed_values;  ///< [count][packed_width(d)]; what lies beyond d is 0
+  float* packed_values;  ///< [count][packed_width(d)]; what lies beyond d is 0. Some kernels pack less in a form of
+                         ///< their own
 };
 
 /// A query of one head, and what it has accumulated.
@@ -39,13 +40,14 @@ struct QueryRow {
   const float* q;      ///< [d]
   const float* bias;   ///< of key 0 of the sequence; nullptr: none
   int64_t from, to;    ///< the keys of the sequence that it sees
-  float largest, sum;  ///< score, sum of exp(score - largest); at the beginning -infinity and 0
+  float largest, sum;  ///< score, or one little above it; sum of exp(score - largest). They begin as -infinity and 0
   float* out;          ///< [packed_width(d)]: values weighted by these exponentials; at the beginning 0
 };
 
 /// Adds the keys of a packed span to rows. With score = scale q k + bias, or with a softcap softcap * tanh(scale q k /
 /// softcap).
 struct AttendRows {
+  Element type;  ///< of keys and values, as they were stored
   QueryRow* rows;
   int64_t count, d;
   const float *packed_keys, *packed_values;

@@ -87,7 +87,8 @@ class Prefill {
     for (int64_t begin = from; begin < to; begin += span_keys) {
       const int64_t keys = std::min(span_keys, to - begin);
       const PackKeys pack{rows_of(k_, kv), rows_of(v_, kv), begin, keys, packed_keys, packed_values};
-      const AttendRows attend{rows.data(),
+      const AttendRows attend{element(k_.scalar_type()),
+                              rows.data(),
                               all,
                               d_,
                               packed_keys,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The CPU kernels pack_keys() and attend_rows() of prefill.h, compiled once per instruction set with PM_ISA (a
 // namespace) and PM_LANES (floats of a vector).
+#pragma once
 #include "worker/ops/cpu/kernels.h"
 #include "worker/ops/cpu/vectors.h"
 
@@ -95,9 +96,9 @@ inline Floats scored(const AttendRows& a, const QueryRow& row, Floats product, i
   return score;
 }
 
-/// Turns the products of a row with keys [begin, end) of the span, whole vectors, into weights relative to the row's
-/// largest score, and scales what the row has accumulated before.
-inline void weights_of(const AttendRows& a, QueryRow& row, int64_t begin, int64_t end, float* scores) {
+/// Turns the products of a row with keys [begin, end) of the span, whole vectors, into scores, -infinity where the row
+/// does not see the key. Returns the largest.
+inline float scores_of(const AttendRows& a, const QueryRow& row, int64_t begin, int64_t end, float* scores) {
   const auto lane = [] {
     Ints index;
     for (int i = 0; i < PM_LANES; ++i) index[i] = i;
@@ -106,7 +107,7 @@ inline void weights_of(const AttendRows& a, QueryRow& row, int64_t begin, int64_
   const int64_t last = row.to - a.from < a.keys ? row.to - a.from : a.keys;
   const auto from = static_cast<int32_t>(row.from > a.from ? row.from - a.from : 0), to = static_cast<int32_t>(last);
   const Floats none = all(-__builtin_inff());
-  Floats most = all(row.largest);
+  Floats most = none;
   for (int64_t j = begin; j < end; j += PM_LANES) {
     Floats score = scored(a, row, load(scores + j), j);
     if (j < from || j + PM_LANES > to) {
@@ -117,8 +118,22 @@ inline void weights_of(const AttendRows& a, QueryRow& row, int64_t begin, int64_
     put(scores + j, score);
     most = score > most ? score : most;
   }
-  float largest = row.largest;
-  for (int i = 0; i < PM_LANES; ++i) largest = most[i] > largest ? most[i] : largest;
+  float largest = most[0];
+  for (int i = 1; i < PM_LANES; ++i) largest = most[i] > largest ? most[i] : largest;
+  return largest;
+}
+
+/// Scales what a row has accumulated.
+inline void scale_row(QueryRow& row, int64_t d, float share) {
+  row.sum *= share;
+  for (int64_t i = 0; i < packed_width(d); i += PM_LANES) put(row.out + i, load(row.out + i) * share);
+}
+
+/// Turns the products of a row with keys [begin, end) of the span, whole vectors, into weights relative to the row's
+/// largest score, and scales what the row has accumulated before.
+inline void weights_of(const AttendRows& a, QueryRow& row, int64_t begin, int64_t end, float* scores) {
+  float largest = scores_of(a, row, begin, end, scores);
+  largest = row.largest > largest ? row.largest : largest;
   if (largest == -__builtin_inff()) {  // it has seen no key
     for (int64_t j = begin; j < end; ++j) scores[j] = 0;
     return;
@@ -130,25 +145,31 @@ inline void weights_of(const AttendRows& a, QueryRow& row, int64_t begin, int64_
     total += weight;
   }
   if (largest > row.largest) {
-    const float share = exp(all(row.largest - largest))[0];
-    row.sum *= share;
-    for (int64_t i = 0; i < packed_width(a.d); i += PM_LANES) put(row.out + i, load(row.out + i) * share);
+    scale_row(row, a.d, exp(all(row.largest - largest))[0]);
     row.largest = largest;
   }
   row.sum += sum(total);
 }
 
-template <int Rows>
-void attend_some(const AttendRows& a, QueryRow* rows) {
-  alignas(64) float scores[Rows * span_keys];
-  int64_t begin = a.keys, end = 0;  // of the keys that any row sees, whole vectors
-  for (int r = 0; r < Rows; ++r) {
+/// Keys of the span that any of some rows sees, whole vectors.
+struct SeenKeys {
+  int64_t begin, end;
+};
+inline SeenKeys seen_keys(const AttendRows& a, const QueryRow* rows, int64_t count) {
+  int64_t begin = a.keys, end = 0;
+  for (int64_t r = 0; r < count; ++r) {
     if (rows[r].from >= rows[r].to) continue;
     begin = rows[r].from - a.from < begin ? rows[r].from - a.from : begin;
     end = rows[r].to - a.from > end ? rows[r].to - a.from : end;
   }
-  begin = begin < 0 ? 0 : begin / PM_LANES * PM_LANES;
-  end = ((end < a.keys ? end : a.keys) + PM_LANES - 1) / PM_LANES * PM_LANES;
+  return {begin < 0 ? 0 : begin / PM_LANES * PM_LANES,
+          ((end < a.keys ? end : a.keys) + PM_LANES - 1) / PM_LANES * PM_LANES};
+}
+
+template <int Rows>
+void attend_some(const AttendRows& a, QueryRow* rows) {
+  alignas(64) float scores[Rows * span_keys];
+  const auto [begin, end] = seen_keys(a, rows, Rows);
   if (begin >= end) return;
   int64_t j = begin;
   for (; j + together * PM_LANES <= end; j += together * PM_LANES)

@@ -9,6 +9,7 @@
 #include "worker/ops/cpu/scratch.h"
 #include "worker/ops/cpu/thread_pool.h"
 #include "worker/ops/cpu/tiles.h"
+#include "worker/ops/cpu/types.h"
 
 namespace pm::ops {
 
@@ -42,22 +43,13 @@ struct Product {
   /// Packs inputs [begin, begin + inputs) of `count` rows of the weights from `first` on. `wide` has room for one row
   /// of them.
   void pack(int64_t first, int64_t count, int64_t begin, int64_t inputs, float* wide, uint16_t* to) const {
-    const bool codes = weights.group > 0;
-    const int64_t bits = weights.type == Element::I4 ? 4 : weights.type == Element::I8 ? 8 : 16;
-    const int64_t stride = codes ? weights.w_stride : 2 * weights.in;
     for (int64_t o = 0; o < count; ++o) {
-      const std::byte* row = static_cast<const std::byte*>(weights.w) + (first + o) * stride + begin * bits / 8;
+      const Gemv part = part_of_row(weights, first + o, begin, inputs);
       uint16_t* target = to + o / panel * steps(inputs) * w_parts() * panel_step;
       if (weights.type == Element::BF16) {
-        tiles.pack_bf16(reinterpret_cast<const uint16_t*>(row), inputs, o % panel, target);
+        tiles.pack_bf16(static_cast<const uint16_t*>(part.w), inputs, o % panel, target);
         continue;
       }
-      Gemv part = weights;
-      part.w = row;
-      if (codes) part.scales += (first + o) * weights.scale_stride + begin / weights.group;
-      part.in = inputs;
-      part.first = 0;
-      part.last = 1;
       kernels().widen(part, wide);
       tiles.pack_fp32(wide, inputs, o % panel, target);
     }

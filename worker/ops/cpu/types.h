@@ -28,4 +28,18 @@ inline Gemv described(const QuantizedMatrix& w) {
           .scale_stride = w.scales.stride(0)};
 }
 
+
+/// Describes inputs [begin, begin + inputs) of one row of weights of fewer than 32 bits; `begin` begins a group of codes.
+inline Gemv part_of_row(const Gemv& weights, int64_t row, int64_t begin, int64_t inputs) {
+  const bool codes = weights.group > 0;
+  const int64_t bits = weights.type == Element::I4 ? 4 : weights.type == Element::I8 ? 8 : 16;
+  Gemv part = weights;
+  part.w = static_cast<const std::byte*>(weights.w) + row * (codes ? weights.w_stride : 2 * weights.in) + begin * bits / 8;
+  if (codes) part.scales += row * weights.scale_stride + begin / weights.group;
+  part.in = inputs;
+  part.first = 0;
+  part.last = 1;
+  return part;
+}
+
 }  // namespace pm::ops

@@ -192,16 +192,28 @@ inline float sum(Floats value) {
   return two[0] + two[1];
 }
 
-/// Computes e^x to about 2 units in the last place; 0 below -87 (subnormals are flushed), the value at 88 above it. The
-/// method is Cody and Waite's reduction by ln 2 and the Taylor polynomial of degree 7 on the remainder, at most ln 2 /
-/// 2.
-inline Floats exp(Floats x) {
-  const Floats low = all(-87.f), high = all(88.f), clamped = x < low ? low : x > high ? high : x;
-  const Floats round = all(0x1.8p23f), times = clamped * 1.44269504f + round - round;
-  const Floats rest = clamped - times * 0.693145752f - times * 1.42860677e-6f;
+constexpr float log2_of_e = 1.44269504f, ln_of_2 = 0.693147181f;
+
+/// e^x as power * 2^times, with a power of 2^-1/2 to 2^1/2.
+struct Exponential {
+  Floats power, times;
+};
+
+/// Computes e^x of |x| < 2^21 to about 2 units in the last place. The method is Cody and Waite's reduction by ln 2 and
+/// the Taylor polynomial of degree 7 on the remainder, at most ln 2 / 2.
+inline Exponential exponential(Floats x) {
+  const Floats round = all(0x1.8p23f), times = x * log2_of_e + round - round;
+  const Floats rest = x - times * 0.693145752f - times * 1.42860677e-6f;
   constexpr float taylor[] = {1.f / 720, 1.f / 120, 1.f / 24, 1.f / 6, 0.5f, 1.f, 1.f};
   Floats power = all(1.f / 5040);
   for (float coefficient : taylor) power = power * rest + coefficient;
+  return {power, times};
+}
+
+/// Computes e^x; 0 below -87 (subnormals are flushed), the value at 88 above it.
+inline Floats exp(Floats x) {
+  const Floats low = all(-87.f), high = all(88.f), clamped = x < low ? low : x > high ? high : x;
+  const auto [power, times] = exponential(clamped);
   const Ints exponent = (__builtin_convertvector(times, Ints) + 127) << 23;
   const Floats value = power * reinterpret_cast<Floats>(exponent);
   return x < low ? Floats{} : value;

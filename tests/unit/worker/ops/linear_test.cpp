@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "tests/unit/worker/ops/reference.h"
+#include "worker/ops/cpu/kernels.h"
 #include "worker/ops/linear.h"
 #include "worker/ops/quantized_matrix.h"
 
@@ -13,7 +15,8 @@ TEST(Linear, SixteenBitWeightsEnterAsStoredAndSumInFp32) {
   at::manual_seed(1);
   for (at::ScalarType type : {at::kFloat, at::kHalf, at::kBFloat16}) {
     for (int64_t out : {1, 33, 5000}) {
-      const at::Tensor w = at::randn({out, 70}).to(type), b = at::randn({out}).to(type), x = at::randn({3, 70});
+      const at::Tensor w = at::randn({out, 70}).to(type), b = at::randn({out}).to(type),
+                       x = reference::rounded_for(type, at::randn({3, 70}));
       const at::Tensor want = at::mm(x.to(at::kDouble), w.to(at::kDouble).t()) + b.to(at::kDouble);
       const at::Tensor got = ops::linear(x, w, b);
       EXPECT_EQ(got.scalar_type(), at::kFloat);
@@ -26,7 +29,7 @@ TEST(Linear, FewRowsGiveTheSameBitsAloneAndTogether) {
   at::manual_seed(3);
   for (at::ScalarType type : {at::kFloat, at::kHalf, at::kBFloat16}) {
     for (int64_t in : {1, 15, 16, 17, 333}) {
-      const at::Tensor w = at::randn({45, in}).to(type), x = at::randn({8, in});
+      const at::Tensor w = at::randn({45, in}).to(type), x = reference::rounded_for(type, at::randn({8, in}));
       const at::Tensor want = at::mm(x.to(at::kDouble), w.to(at::kDouble).t());
       for (int64_t rows = 1; rows <= 8; ++rows) {
         const at::Tensor got = ops::linear(x.narrow(0, 0, rows), w);
@@ -38,12 +41,32 @@ TEST(Linear, FewRowsGiveTheSameBitsAloneAndTogether) {
   }
 }
 
+TEST(Linear, UnroundedHasTheProductsOfFp64OnEveryCpu) {
+  at::manual_seed(5);
+  for (at::ScalarType type : {at::kFloat, at::kHalf, at::kBFloat16}) {
+    const at::Tensor w = at::randn({9, 300}).to(type), b = at::randn({9}), x = at::randn({11, 300});
+    const at::Tensor want = at::mm(x.to(at::kDouble), w.to(at::kDouble).t());
+    const auto error = [](const at::Tensor& got, const at::Tensor& wanted) {
+      return (got.to(at::kDouble) - wanted).abs().max().item<double>();
+    };
+    EXPECT_LT(error(ops::unrounded_linear(x, w, b), want + b.to(at::kDouble)), 5e-5) << c10::toString(type);
+    const double rounded = error(ops::linear(x, w), want);
+    if (type == at::kBFloat16 && kernels().bf16_products)
+      EXPECT_GT(rounded, 1e-3) << "or there would be no need of it";
+    else
+      EXPECT_LT(rounded, 5e-5) << c10::toString(type);
+  }
+}
+
+/// With weights in BF16, products of CPUs that multiply bf16 numbers count subnormal ones as zero.
 TEST(Linear, EveryHalfIsReadExactly) {
   const at::Tensor all = at::arange(-32768, 32768, at::kLong).to(at::kShort);  // every pattern of 16 bits
   for (at::ScalarType type : {at::kHalf, at::kBFloat16}) {
     const at::Tensor w = all.view(type), wide = w.to(at::kFloat);
     const at::Tensor finite = at::isfinite(wide).nonzero().squeeze(1);
-    const at::Tensor column = at::index_select(w, 0, finite).unsqueeze(1), want = at::index_select(wide, 0, finite);
+    const at::Tensor column = at::index_select(w, 0, finite).unsqueeze(1);
+    at::Tensor want = at::index_select(wide, 0, finite);
+    if (type == at::kBFloat16 && kernels().bf16_products) want = at::where(want.abs() < 0x1p-126f, at::zeros({1}), want);
     EXPECT_TRUE(at::equal(ops::linear(at::ones({1, 1}), column).squeeze(0), want));  // the end of a row
     const at::Tensor row = at::zeros({finite.size(0), 16}, type);
     row.select(1, 5).copy_(column.squeeze(1));

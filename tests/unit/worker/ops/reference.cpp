@@ -98,7 +98,7 @@ AttentionInputs attention_inputs(int64_t heads, int64_t kv_heads, int64_t d, std
     const int64_t keys = length(shape), blocks = blocks_for(keys);
     k.push_back(at::randn({keys, kv_heads, d}).to(type).to(at::kFloat));
     v.push_back(at::randn({keys, kv_heads, d}).to(type).to(at::kFloat));
-    q.push_back(at::randn({shape.tokens, heads, d}));
+    q.push_back(rounded_for(type, at::randn({shape.tokens, heads, d})));
     const std::vector<int32_t>& table = inputs.tables.emplace_back(next, next + blocks);
     next += blocks;
     for (int64_t key = 0; key < keys; ++key)

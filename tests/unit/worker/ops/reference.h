@@ -5,6 +5,8 @@
 #include <span>
 #include <vector>
 
+#include <ATen/ATen.h>
+
 #include "worker/ops/attention.h"
 
 namespace pm::ops::reference {
@@ -22,6 +24,12 @@ at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor&
 /// factor e^(i angle). angle = position x frequency, rounded to fp32.
 at::Tensor rotate(const at::Tensor& x, const at::Tensor& positions, const at::Tensor& frequencies, bool is_neox,
                   double factor);
+
+/// Returns x with the numbers that it has where products with weights or keys of `type` round it to bf16: those that
+/// are exact on every CPU.
+inline at::Tensor rounded_for(at::ScalarType type, const at::Tensor& x) {
+  return type == at::kBFloat16 ? x.to(type).to(at::kFloat) : x;
+}
 
 /// One sequence of AttentionInputs.
 struct SequenceShape {

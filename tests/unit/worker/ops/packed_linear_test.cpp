@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+// Products by vector units compared with fp64, for the operands of every instruction set; the bits depend neither on
+// the number of rows nor on how outputs are shared out.
+#include "worker/ops/cpu/packed_linear.h"
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "tests/unit/worker/ops/reference.h"
+#include "worker/ops/cpu/types.h"
+#include "worker/ops/quantized_matrix.h"
+
+namespace pm::ops {
+namespace {
+
+struct Operands {
+  const char* name;
+  const PackedProducts* products;
+  std::vector<at::ScalarType> weights;  ///< floating-point types that they take
+};
+
+std::vector<Operands> operands() {
+  std::vector<Operands> found;
+  for (int i = 0; i < supported_kernels().count; ++i) {
+    const Kernels& kernels = *supported_kernels().list[i];
+    if (kernels.fp32_products)
+      found.push_back({kernels.name, kernels.fp32_products, {at::kFloat, at::kHalf, at::kBFloat16}});
+    if (kernels.bf16_products) found.push_back({kernels.name, kernels.bf16_products, {at::kBFloat16}});
+  }
+  return found;
+}
+
+class PackedLinear : public testing::TestWithParam<Operands> {
+ protected:
+  void SetUp() override { at::manual_seed(1); }
+  at::Tensor computed(const at::Tensor& x, const at::Tensor& w, const at::Tensor& bias = {}) const {
+    return packed_linear(x, described(w), bias, *GetParam().products);
+  }
+  /// Returns x as it enters.
+  at::Tensor entering(const at::Tensor& x) const { return GetParam().products->bytes == 2 ? x.to(at::kBFloat16) : x; }
+};
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(PackedLinear);
+INSTANTIATE_TEST_SUITE_P(Operands, PackedLinear, testing::ValuesIn(operands()), [](const auto& info) {
+  return std::string(info.param.name) + (info.param.products->bytes == 2 ? "_pairs" : "_fp32");
+});
+
+TEST_P(PackedLinear, HasTheProductsOfFp64ForEverySizeOfEachOperand) {
+  for (at::ScalarType type : GetParam().weights) {
+    for (int64_t in : {1, 15, 16, 31, 32, 33, 100, 512, 513, 1024, 1025, 2100}) {
+      const at::Tensor w = at::randn({150, in}).to(type), x = at::randn({40, in}), b = at::randn({150}).to(type);
+      for (const auto& [rows, out] : {std::pair<int64_t, int64_t>{1, 150}, {2, 1}, {5, 3}, {6, 4}, {7, 65}, {13, 64},
+                                      {18, 5}, {25, 150}, {40, 2}}) {
+        const at::Tensor given = x.narrow(0, 0, rows), part = w.narrow(0, 0, out),
+                         bias = rows % 2 ? b.narrow(0, 0, out) : at::Tensor();
+        at::Tensor want = at::mm(entering(given).to(at::kDouble), part.to(at::kDouble).t());
+        if (bias.defined()) want = want + bias.to(at::kDouble);
+        ASSERT_LT((computed(given, part, bias).to(at::kDouble) - want).abs().max().item<double>(),
+                  1e-6 * static_cast<double>(in + 8))
+            << c10::toString(type) << " [" << out << ", " << in << "], " << rows << " rows";
+      }
+    }
+  }
+}
+
+TEST_P(PackedLinear, HasTheProductsOfCodesInGroupsOfEverySize) {
+  if (GetParam().products->bytes == 2) GTEST_SKIP() << "of fp32 operands";
+  for (const CodeLayout& layout :
+       {CodeLayout{7, 32}, CodeLayout{2080, 32}, CodeLayout{320, 80}, CodeLayout{2400, 80}, CodeLayout{1500, 100},
+        CodeLayout{48, 8}, CodeLayout{7, 32, 4}, CodeLayout{2080, 32, 4}, CodeLayout{333, 32, 4}}) {
+    const QuantizedMatrix whole = quantized(at::randn({45, layout.in}), layout);
+    for (const QuantizedMatrix& w : {whole, whole.rows(11, 20)}) {
+      const at::Tensor x = at::randn({50, layout.in}),
+                       want = at::mm(x.to(at::kDouble), dequantized(w).to(at::kDouble).t());
+      EXPECT_LT((packed_linear(x, described(w), {}, *GetParam().products).to(at::kDouble) - want)
+                    .abs()
+                    .max()
+                    .item<double>(),
+                1e-6 * static_cast<double>(layout.in + 8))
+          << layout.in << " inputs in groups of " << layout.group;
+    }
+  }
+}
+
+TEST_P(PackedLinear, RowsHaveTheSameBitsInAnyCompanyAndByAnyNumberOfThreads) {
+  const at::Tensor w = at::randn({331, 1100}).to(GetParam().weights.back()), x = at::randn({600, 1100});
+  const at::Tensor whole = computed(x, w);
+  const int before = at::get_num_threads();
+  for (const auto& [first, count] : {std::pair<int64_t, int64_t>{0, 1}, {5, 6}, {500, 40}, {599, 1}, {3, 271}}) {
+    at::set_num_threads(count % 2 ? 1 : 3);
+    EXPECT_TRUE(at::equal(computed(x.narrow(0, first, count), w), whole.narrow(0, first, count)))
+        << count << " rows from " << first;
+    EXPECT_TRUE(at::equal(computed(x.narrow(0, first, count), w.narrow(0, 30, 39)),
+                          whole.narrow(0, first, count).narrow(1, 30, 39)))
+        << count << " rows from " << first << ", some outputs";
+  }
+  at::set_num_threads(before);
+}
+
+TEST_P(PackedLinear, OfNoOutputsOrNoRowsIsEmpty) {
+  const at::Tensor w = at::ones({3, 40}).to(GetParam().weights.back());
+  EXPECT_EQ(computed(at::ones({18, 40}), w.narrow(0, 0, 0)).sizes(), at::IntArrayRef({18, 0}));
+  EXPECT_EQ(computed(at::ones({0, 40}), w).sizes(), at::IntArrayRef({0, 3}));
+}
+
+TEST_P(PackedLinear, OfNoInputsIsTheBias) {
+  const at::Tensor w = at::ones({5, 0}).to(GetParam().weights.back()), bias = at::arange(5).to(at::kFloat);
+  EXPECT_TRUE(at::equal(computed(at::ones({7, 0}), w, bias), bias.expand({7, 5})));
+}
+
+TEST_P(PackedLinear, InfinitiesAndNaNsStayInTheirRows) {
+  const at::Tensor w = at::ones({20, 40}).to(GetParam().weights.back()), x = at::ones({18, 40});
+  x[3][5] = std::numeric_limits<float>::infinity();
+  x[4][39] = NAN;
+  const at::Tensor y = computed(x, w);
+  EXPECT_EQ(y[3][0].item<float>(), std::numeric_limits<float>::infinity());
+  EXPECT_TRUE(std::isnan(y[4][19].item<float>()));
+  EXPECT_EQ(y[2][0].item<float>(), 40);
+  EXPECT_EQ(y[5][7].item<float>(), 40);
+}
+
+}  // namespace
+}  // namespace pm::ops

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/ops/cpu/packed_linear.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "worker/ops/cpu/output_chunks.h"
+#include "worker/ops/cpu/scratch.h"
+#include "worker/ops/cpu/thread_pool.h"
+#include "worker/ops/cpu/types.h"
+
+namespace pm::ops {
+
+namespace {
+
+constexpr int64_t most_tile_rows = 256;  // of a block; their inputs of a pass, 512 KiB, stay in the second-level cache
+constexpr int64_t most_outputs = 64;     // of a chunk; their weights of a pass are 128 KiB
+
+/// One product: packed rows of x, and the weights.
+struct Product {
+  const PackedProducts& products;
+  const Gemv& weights;
+  const std::byte* x;
+  int64_t x_inputs, rows;
+  float* y;
+
+  bool widened() const { return products.bytes == sizeof(float) && weights.type != Element::F32; }
+
+  /// Widens inputs [begin, begin + inputs) of `count` rows of the weights from `first` on to rows of `stride` numbers.
+  void widen(int64_t first, int64_t count, int64_t begin, int64_t inputs, int64_t stride, float* to) const {
+    for (int64_t o = 0; o < count; ++o)
+      kernels().widen(part_of_row(weights, first + o, begin, inputs), to + o * stride);
+  }
+
+  /// Computes outputs [first, first + count) of some tiles.
+  void compute(int64_t first, int64_t count, int64_t first_tile, int64_t tiles) const {
+    PackedProduct part{.x = x,
+                       .x_inputs = x_inputs,
+                       .rows = rows,
+                       .first_tile = first_tile,
+                       .tiles = tiles,
+                       .outputs = count,
+                       .y = y + first,
+                       .stride = weights.out};
+    if (!widened()) {
+      part.w = static_cast<const std::byte*>(weights.w) + first * weights.in * products.bytes;
+      part.w_stride = part.inputs = weights.in;
+      products.multiply(part);
+      return;
+    }
+    thread_local Scratch scratch;
+    // whole groups of codes, and whole passes
+    const int64_t at_once = std::lcm(products.pass, std::max<int64_t>(1, weights.group));
+    part.w_stride = std::min(at_once, weights.in) + products.vector;  // rows begin in different sets of the cache
+    auto* wide = static_cast<float*>(scratch.get(4 * count * part.w_stride));
+    part.w = wide;
+    do {
+      part.inputs = std::min(at_once, weights.in - part.first);
+      widen(first, count, part.first, part.inputs, part.w_stride, wide);
+      products.multiply(part);
+      part.first += at_once;
+    } while (part.first < weights.in);
+  }
+};
+
+}  // namespace
+
+at::Tensor packed_linear(const at::Tensor& given, const Gemv& weights, const at::Tensor& given_bias,
+                         const PackedProducts& products) {
+  const at::Tensor x = given.contiguous(), bias = given_bias.defined() ? given_bias.contiguous() : given_bias;
+  const int64_t rows = x.size(0), in = weights.in, out = weights.out;
+  at::Tensor y = at::empty({rows, out}, x.options());
+  if (y.numel() == 0) return y;  // a rank may have no rows of a matrix
+  const int64_t x_inputs = (in + products.vector - 1) / products.vector * products.vector;
+  const at::Tensor packed = at::empty({rows * x_inputs * products.bytes}, x.options().dtype(at::kByte));
+  const auto* from = x.const_data_ptr<float>();
+  auto* to = reinterpret_cast<std::byte*>(packed.mutable_data_ptr<uint8_t>());
+  auto* results = y.mutable_data_ptr<float>();
+  ThreadPool& threads = thread_pool();
+  const int64_t tiles = tiles_of(rows, products.tile_rows);
+  const TileRows split = tile_rows_of(rows, tiles);
+  const auto row_of = [&](int64_t tile) { return first_row(split, tile); };
+  threads.parallel_for(tiles, [&](int64_t t) {
+    products.pack(from + row_of(t) * in, row_of(t + 1) - row_of(t), in, in, to + row_of(t) * x_inputs * products.bytes);
+  });
+  const Product product{products, weights, to, x_inputs, rows, results};
+  if (tiles == 1) {
+    const OutputChunks chunks(out, in * products.bytes, threads.threads());
+    threads.parallel_for(chunks.count(), [&](int64_t i) {
+      const int64_t first = chunks.first(i), last = chunks.first(i + 1);
+      product.compute(first, last - first, 0, 1);
+      add_bias(results, bias, rows, out, first, last);
+    });
+    return y;
+  }
+  const int64_t blocks = tiles_of(rows, most_tile_rows), share = (out + 4 * threads.threads() - 1) / threads.threads() / 4;
+  const int64_t size = std::clamp<int64_t>((share + 3) / 4 * 4, 4, most_outputs), chunks = (out + size - 1) / size;
+  threads.parallel_for(blocks * chunks, [&](int64_t i) {
+    const int64_t first = i % chunks * size, last = std::min(out, first + size);
+    const int64_t begin = tiles * (i / chunks) / blocks, end = tiles * (i / chunks + 1) / blocks;
+    product.compute(first, last - first, begin, end - begin);
+    add_bias(results + row_of(begin) * out, bias, row_of(end) - row_of(begin), out, first, last);
+  });
+  return y;
+}
+
+}  // namespace pm::ops

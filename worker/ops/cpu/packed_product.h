@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// Matrix products (GEMM) by a CPU's vector units. Weights are read as they are stored, for vectors hold consecutive
+// inputs of both operands: the products of a vector stay in their lanes, and the lanes are added at the end. So an
+// element's sum has the same order, and its bits are the same, whatever the number of rows. Like those of kernels.h,
+// the interface is plain data and pointers.
+#pragma once
+#include <cstdint>
+
+namespace pm::ops {
+
+/// y = x W^T for some of the inputs: from input 0 on it writes y, from another on it adds to y.
+struct PackedProduct {
+  const void* x = nullptr;            ///< packed tiles; the one whose first row is r begins at number r * x_inputs
+  int64_t x_inputs = 0;               ///< inputs of a row, rounded up to whole vectors
+  int64_t rows = 0;                   ///< of all tiles
+  int64_t first_tile = 0, tiles = 0;  ///< of which products are computed
+  const void* w = nullptr;  ///< of input `first`: [outputs, inputs], rows w_stride numbers apart
+  int64_t w_stride = 0, outputs = 0;
+  int64_t first = 0;   ///< a multiple of `pass`
+  int64_t inputs = 0;  ///< from there on, a multiple of `pass` or all that are left
+  float* y = nullptr;  ///< [rows, stride]
+  int64_t stride = 0;
+};
+
+/// The products of one type of operands. Sums are fp32.
+struct PackedProducts {
+  int64_t vector;     ///< inputs of one vector
+  int64_t tile_rows;  ///< most rows of a tile
+  int64_t pass;       ///< inputs that are summed up together: an element is the sum of its passes
+  int64_t bytes;      ///< of a number
+  /// Packs the rows of one tile, [rows, stride], as [vectors][rows][vector]. What lacks is zero.
+  void (*pack)(const float* x, int64_t rows, int64_t inputs, int64_t stride, void* to);
+  void (*multiply)(const PackedProduct&);
+};
+
+/// Rows, shared out evenly over as few tiles as there can be. Everything in it is static or inlined, for the linker must
+/// not take the copy of an instruction set for all.
+static inline int64_t tiles_of(int64_t rows, int64_t tile_rows) { return (rows + tile_rows - 1) / tile_rows; }
+struct TileRows {
+  int64_t least, larger;  ///< rows of a tile; tiles that have one more, the first ones
+};
+static inline TileRows tile_rows_of(int64_t rows, int64_t tiles) { return {rows / tiles, rows % tiles}; }
+static inline int64_t first_row(TileRows of, int64_t tile) {
+  return tile * of.least + (tile < of.larger ? tile : of.larger);
+}
+
+}  // namespace pm::ops
