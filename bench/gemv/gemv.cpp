@@ -12,7 +12,7 @@
 
 #include "bench/gemv/plain_read.h"
 #include "worker/ops/backend.h"
-#include "worker/ops/cpu/kernels.h"
+#include "worker/ops/cpu/kernels/kernels.h"
 #include "worker/ops/linear.h"
 #include "worker/ops/quantized_matrix.h"
 
@@ -46,9 +46,11 @@ int main(int argc, char** argv) {
     const bool codes = stored.bits > 0;  // reads and counts the codes without scales
     const double bytes = static_cast<double>(weights[0].nbytes());
     const bool wide = stored.type == at::kFloat && !codes;
-    const int64_t most = wide ? pm::ops::kernels().fp32_rows : pm::ops::kernels().half_rows;
+    const pm::ops::Kernels& kernels = pm::ops::kernels();
+    const int64_t most = wide ? kernels.fp32_rows : codes ? kernels.code_rows : kernels.half_rows;
+    const bool has_products = kernels.fp32_products || (!wide && kernels.tiles);
     for (int64_t rows : {1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 24, 32, 48, 64, 96, 128, 256, 512}) {
-      if (rows > most && (wide || !pm::ops::kernels().tiles)) break;  // from here on `linear` is ATen
+      if (rows > most && !has_products) break;  // from here on `linear` is ATen
       const at::Tensor x = at::randn({rows, in}), same = x.to(stored.type);
       const std::function<void(size_t)> runs[] = {
           [&](size_t i) { read_all(weights[i]); },

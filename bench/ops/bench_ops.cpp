@@ -16,7 +16,7 @@
 #include "bench/ops/dispatched.h"
 #include "bench/ops/measure.h"
 #include "bench/ops/report.h"
-#include "worker/ops/cpu/kernels.h"
+#include "worker/ops/cpu/kernels/kernels.h"
 
 namespace pm::bench {
 namespace {

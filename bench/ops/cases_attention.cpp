@@ -9,7 +9,7 @@
 
 #include "bench/ops/case.h"
 #include "tests/unit/worker/ops/reference.h"
-#include "worker/ops/cpu/kernels.h"
+#include "worker/ops/cpu/kernels/kernels.h"
 
 namespace pm::bench {
 

@@ -12,6 +12,7 @@ import shutil
 import time
 
 import fixtures
+import numpy
 import pytest
 import transformers
 from cases import BY_NAME
@@ -323,13 +324,15 @@ def test_streams_name_the_adapter(talking):
 
 
 def test_tensors_of_forward_choose_by_the_name(talking):
-    """Requests of different adapters are never joined to one pass."""
+    """Requests of different adapters are never joined to one pass. Those of one are, with sums in another order."""
     body = {"inputs": {"input_ids": [[5, 6, 7, 8]]}, "outputs": ["logits"]}
     with concurrent.futures.ThreadPoolExecutor() as pool:
         names = ["base", "other"] * 8
         answers = list(pool.map(lambda name: talking.ask("/forward", {**body, "model": name}), names))
-    assert answers[0] != answers[1]
-    assert answers == answers[:2] * 8
+    logits = numpy.array([answer["outputs"]["logits"]["data"] for answer in answers])
+    assert numpy.abs(logits[0] - logits[1]).max() > 1e-2
+    for i, of_one in enumerate(logits):
+        numpy.testing.assert_allclose(of_one, logits[i % 2], atol=1e-5 * numpy.abs(logits).max())
 
 
 def test_other_routes(talking):

@@ -34,7 +34,7 @@ def vectors(server, texts, **more):
 
 def same(ours, theirs):
     """A value near 0 may be off by what the largest may."""
-    largest = numpy.abs(theirs).max()
+    largest = numpy.abs(numpy.asarray(theirs)).max()
     numpy.testing.assert_allclose(ours, theirs, atol=max(3e-6, 1e-5 * largest), rtol=3e-5)
 
 

@@ -45,8 +45,9 @@ std::vector<std::vector<ScoredPassage>> search_passages(const at::Tensor& vector
     const int64_t all = part.embeddings.size(0);
     for (int64_t begin = 0; begin < all; begin += block_rows) {
       const int64_t some = std::min(block_rows, all - begin);
-      const at::Tensor scores =
-          ops::unrounded_linear(vectors, part.embeddings.narrow(0, begin, some), {}).to(at::kCPU, at::kFloat).contiguous();
+      const at::Tensor scores = ops::unrounded_linear(vectors, part.embeddings.narrow(0, begin, some), {})
+                                    .to(at::kCPU, at::kFloat)
+                                    .contiguous();
       for (size_t text = 0; text < best.size(); ++text)
         offer(best[text], scores.const_data_ptr<float>() + static_cast<int64_t>(text) * some, some, part.first + begin,
               static_cast<size_t>(count));

@@ -8,7 +8,7 @@
 #include <cmath>
 
 #include "worker/ops/cpu/backend.h"
-#include "worker/ops/cpu/kernels.h"
+#include "worker/ops/cpu/kernels/kernels.h"
 #include "worker/ops/cpu/thread_pool.h"
 
 namespace pm::ops {

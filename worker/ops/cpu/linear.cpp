@@ -6,7 +6,7 @@
 #include <ATen/ATen.h>
 
 #include "worker/ops/cpu/backend.h"
-#include "worker/ops/cpu/kernels.h"
+#include "worker/ops/cpu/kernels/kernels.h"
 #include "worker/ops/cpu/output_chunks.h"
 #include "worker/ops/cpu/packed_linear.h"
 #include "worker/ops/cpu/thread_pool.h"

@@ -3,7 +3,7 @@
 
 #include <sys/utsname.h>
 
-#include "worker/ops/cpu/kernels.h"
+#include "worker/ops/cpu/kernels/kernels.h"
 
 namespace pm::ops {
 

@@ -15,8 +15,8 @@ namespace pm::ops {
 
 namespace {
 
-constexpr int64_t most_tile_rows = 256;  // of a block; their inputs of a pass, 512 KiB, stay in the second-level cache
-constexpr int64_t most_outputs = 64;     // of a chunk; their weights of a pass are 128 KiB
+constexpr int64_t block_rows = 256;   // about; their inputs of a pass, 512 KiB, stay in the second-level cache
+constexpr int64_t most_outputs = 64;  // of a chunk; their weights of a pass are 128 KiB
 
 /// One product: packed rows of x, and the weights.
 struct Product {
@@ -95,7 +95,7 @@ at::Tensor packed_linear(const at::Tensor& given, const Gemv& weights, const at:
     });
     return y;
   }
-  const int64_t blocks = tiles_of(rows, most_tile_rows), share = (out + 4 * threads.threads() - 1) / threads.threads() / 4;
+  const int64_t blocks = (rows + block_rows - 1) / block_rows, share = out / (4 * threads.threads());
   const int64_t size = std::clamp<int64_t>((share + 3) / 4 * 4, 4, most_outputs), chunks = (out + size - 1) / size;
   threads.parallel_for(blocks * chunks, [&](int64_t i) {
     const int64_t first = i % chunks * size, last = std::min(out, first + size);

@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <numeric>
 
+#include "worker/ops/cpu/kernels/tiles.h"
 #include "worker/ops/cpu/scratch.h"
 #include "worker/ops/cpu/thread_pool.h"
-#include "worker/ops/cpu/tiles.h"
 #include "worker/ops/cpu/types.h"
 
 namespace pm::ops {

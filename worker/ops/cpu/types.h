@@ -3,7 +3,7 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
-#include "worker/ops/cpu/kernels.h"
+#include "worker/ops/cpu/kernels/kernels.h"
 #include "worker/ops/quantized_matrix.h"
 
 namespace pm::ops {
@@ -28,13 +28,14 @@ inline Gemv described(const QuantizedMatrix& w) {
           .scale_stride = w.scales.stride(0)};
 }
 
-
-/// Describes inputs [begin, begin + inputs) of one row of weights of fewer than 32 bits; `begin` begins a group of codes.
+/// Describes inputs [begin, begin + inputs) of one row of weights of fewer than 32 bits; `begin` begins a group of
+/// codes.
 inline Gemv part_of_row(const Gemv& weights, int64_t row, int64_t begin, int64_t inputs) {
   const bool codes = weights.group > 0;
   const int64_t bits = weights.type == Element::I4 ? 4 : weights.type == Element::I8 ? 8 : 16;
   Gemv part = weights;
-  part.w = static_cast<const std::byte*>(weights.w) + row * (codes ? weights.w_stride : 2 * weights.in) + begin * bits / 8;
+  part.w =
+      static_cast<const std::byte*>(weights.w) + row * (codes ? weights.w_stride : 2 * weights.in) + begin * bits / 8;
   if (codes) part.scales += row * weights.scale_stride + begin / weights.group;
   part.in = inputs;
   part.first = 0;

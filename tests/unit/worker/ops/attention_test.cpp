@@ -8,7 +8,7 @@
 
 #include "tests/unit/worker/ops/reference.h"
 #include "worker/ops/backend.h"
-#include "worker/ops/cpu/kernels.h"
+#include "worker/ops/cpu/kernels/kernels.h"
 
 namespace pm::ops {
 namespace {
@@ -66,8 +66,7 @@ TEST(Attention, OneQueryHasTheResultOfMany) {
           span.tokens = 1;
           span.context = context + i;
           span.keys = context + i + 1;
-          const at::Tensor alone =
-              paged_attention(q.narrow(0, i, 1), k_cache, v_cache, {.spans = {span}}, options);
+          const at::Tensor alone = paged_attention(q.narrow(0, i, 1), k_cache, v_cache, {.spans = {span}}, options);
           EXPECT_LT((alone[0] - together[i]).abs().max().item<float>(), 2e-6f) << "query " << i;
         }
       }
@@ -81,7 +80,8 @@ TEST(Attention, KeysOfAModelInBf16AreRoundedWhereProductsAre) {
   const at::Tensor got = ragged_attention(inputs.q, inputs.k, inputs.v, inputs.sequences, options);
   const bool rounds = kernels().bf16_products != nullptr;
   const at::ScalarType type = rounds ? at::kBFloat16 : at::kFloat;
-  EXPECT_TRUE(at::equal(got, ragged_attention(inputs.q, inputs.k.to(type), inputs.v.to(type), inputs.sequences, options)));
+  EXPECT_TRUE(
+      at::equal(got, ragged_attention(inputs.q, inputs.k.to(type), inputs.v.to(type), inputs.sequences, options)));
   const double error = (got.to(at::kDouble) - reference::attention(inputs, options)).abs().max().item<double>();
   EXPECT_LT(error, rounds ? 2e-2 : 2e-6);
 }

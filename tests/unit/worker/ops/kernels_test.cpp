@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "tests/unit/worker/ops/reference.h"
-#include "worker/ops/cpu/kernels.h"
+#include "worker/ops/cpu/kernels/kernels.h"
 #include "worker/ops/cpu/types.h"
 #include "worker/ops/quantized_matrix.h"
 
@@ -197,7 +197,8 @@ void check_attend(const Kernels& kernels, at::ScalarType type, int64_t heads, in
   EXPECT_LT(above.max().item<double>(), rounded ? std::log(2) + 1e-5 : 1e-5 * (1 + top.abs().max().item<double>()));
   const at::Tensor share = at::exp(above);
   EXPECT_LT(error(sums * share, weights.sum(1)), rounded ? 2e-3 : 2e-5);
-  EXPECT_LT(error(out / sums.unsqueeze(1), at::mm(weights / weights.sum(1, true), seen(values))), rounded ? 4e-3 : 2e-5);
+  EXPECT_LT(error(out / sums.unsqueeze(1), at::mm(weights / weights.sum(1, true), seen(values))),
+            rounded ? 4e-3 : 2e-5);
 }
 
 TEST_P(OfIsa, AttentionToASpanOfKeysIsThatOfFp64) {

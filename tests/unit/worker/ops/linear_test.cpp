@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/unit/worker/ops/reference.h"
-#include "worker/ops/cpu/kernels.h"
+#include "worker/ops/cpu/kernels/kernels.h"
 #include "worker/ops/linear.h"
 #include "worker/ops/quantized_matrix.h"
 
@@ -66,7 +66,8 @@ TEST(Linear, EveryHalfIsReadExactly) {
     const at::Tensor finite = at::isfinite(wide).nonzero().squeeze(1);
     const at::Tensor column = at::index_select(w, 0, finite).unsqueeze(1);
     at::Tensor want = at::index_select(wide, 0, finite);
-    if (type == at::kBFloat16 && kernels().bf16_products) want = at::where(want.abs() < 0x1p-126f, at::zeros({1}), want);
+    if (type == at::kBFloat16 && kernels().bf16_products)
+      want = at::where(want.abs() < 0x1p-126f, at::zeros({1}), want);
     EXPECT_TRUE(at::equal(ops::linear(at::ones({1, 1}), column).squeeze(0), want));  // the end of a row
     const at::Tensor row = at::zeros({finite.size(0), 16}, type);
     row.select(1, 5).copy_(column.squeeze(1));

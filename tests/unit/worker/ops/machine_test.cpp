@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "worker/ops/cpu/kernels.h"
+#include "worker/ops/cpu/kernels/kernels.h"
 
 namespace pm::ops {
 namespace {

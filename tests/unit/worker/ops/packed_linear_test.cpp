@@ -52,8 +52,15 @@ TEST_P(PackedLinear, HasTheProductsOfFp64ForEverySizeOfEachOperand) {
   for (at::ScalarType type : GetParam().weights) {
     for (int64_t in : {1, 15, 16, 31, 32, 33, 100, 512, 513, 1024, 1025, 2100}) {
       const at::Tensor w = at::randn({150, in}).to(type), x = at::randn({40, in}), b = at::randn({150}).to(type);
-      for (const auto& [rows, out] : {std::pair<int64_t, int64_t>{1, 150}, {2, 1}, {5, 3}, {6, 4}, {7, 65}, {13, 64},
-                                      {18, 5}, {25, 150}, {40, 2}}) {
+      for (const auto& [rows, out] : {std::pair<int64_t, int64_t>{1, 150},
+                                      {2, 1},
+                                      {5, 3},
+                                      {6, 4},
+                                      {7, 65},
+                                      {13, 64},
+                                      {18, 5},
+                                      {25, 150},
+                                      {40, 2}}) {
         const at::Tensor given = x.narrow(0, 0, rows), part = w.narrow(0, 0, out),
                          bias = rows % 2 ? b.narrow(0, 0, out) : at::Tensor();
         at::Tensor want = at::mm(entering(given).to(at::kDouble), part.to(at::kDouble).t());
@@ -75,11 +82,9 @@ TEST_P(PackedLinear, HasTheProductsOfCodesInGroupsOfEverySize) {
     for (const QuantizedMatrix& w : {whole, whole.rows(11, 20)}) {
       const at::Tensor x = at::randn({50, layout.in}),
                        want = at::mm(x.to(at::kDouble), dequantized(w).to(at::kDouble).t());
-      EXPECT_LT((packed_linear(x, described(w), {}, *GetParam().products).to(at::kDouble) - want)
-                    .abs()
-                    .max()
-                    .item<double>(),
-                1e-6 * static_cast<double>(layout.in + 8))
+      EXPECT_LT(
+          (packed_linear(x, described(w), {}, *GetParam().products).to(at::kDouble) - want).abs().max().item<double>(),
+          1e-6 * static_cast<double>(layout.in + 8))
           << layout.in << " inputs in groups of " << layout.group;
     }
   }
@@ -89,7 +94,8 @@ TEST_P(PackedLinear, RowsHaveTheSameBitsInAnyCompanyAndByAnyNumberOfThreads) {
   const at::Tensor w = at::randn({331, 1100}).to(GetParam().weights.back()), x = at::randn({600, 1100});
   const at::Tensor whole = computed(x, w);
   const int before = at::get_num_threads();
-  for (const auto& [first, count] : {std::pair<int64_t, int64_t>{0, 1}, {5, 6}, {500, 40}, {599, 1}, {3, 271}}) {
+  for (const auto& [first, count] :
+       {std::pair<int64_t, int64_t>{0, 1}, {5, 6}, {500, 40}, {599, 1}, {7, 2}, {9, 3}, {3, 271}}) {
     at::set_num_threads(count % 2 ? 1 : 3);
     EXPECT_TRUE(at::equal(computed(x.narrow(0, first, count), w), whole.narrow(0, first, count)))
         << count << " rows from " << first;

@@ -8,7 +8,7 @@
 #include <limits>
 
 #include "tests/unit/worker/ops/reference.h"
-#include "worker/ops/cpu/kernels.h"
+#include "worker/ops/cpu/kernels/kernels.h"
 #include "worker/ops/cpu/types.h"
 
 namespace pm::ops {

@@ -9,7 +9,7 @@
 
 #include "tests/unit/worker/ops/reference.h"
 #include "worker/ops/attention.h"
-#include "worker/ops/cpu/kernels.h"
+#include "worker/ops/cpu/kernels/kernels.h"
 #include "worker/ops/cpu/thread_pool.h"
 #include "worker/ops/fused.h"
 #include "worker/ops/linear.h"

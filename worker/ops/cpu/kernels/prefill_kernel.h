@@ -2,8 +2,8 @@
 // The CPU kernels pack_keys() and attend_rows() of prefill.h, compiled once per instruction set with PM_ISA (a
 // namespace) and PM_LANES (floats of a vector).
 #pragma once
-#include "worker/ops/cpu/kernels.h"
-#include "worker/ops/cpu/vectors.h"
+#include "worker/ops/cpu/kernels/kernels.h"
+#include "worker/ops/cpu/kernels/vectors.h"
 
 namespace pm::ops::PM_ISA {
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The CPU kernels gemv() and widen() of kernels.h, compiled once per instruction set with PM_ISA (a namespace) and
 // PM_LANES (floats of a vector).
-#include "worker/ops/cpu/kernels.h"
-#include "worker/ops/cpu/vectors.h"
+#include "worker/ops/cpu/kernels/kernels.h"
+#include "worker/ops/cpu/kernels/vectors.h"
 
 namespace pm::ops::PM_ISA {
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The products of packed_product.h by AVX-512, compiled with PM_ISA (a namespace) and PM_LANES 16 (vectors.h).
 #pragma once
-#include "worker/ops/cpu/packed_product.h"
-#include "worker/ops/cpu/vectors.h"
+#include "worker/ops/cpu/kernels/packed_product.h"
+#include "worker/ops/cpu/kernels/vectors.h"
 
 namespace pm::ops::PM_ISA {
 
@@ -89,8 +89,8 @@ __attribute__((always_inline)) inline void multiply_tile(PassWeights<typename Op
     }
   }
   for (int r = 0; r < Rows; ++r, y += y_stride) {
-    Four sum = sums_of(sums[r][0], sums[r][Outputs > 1 ? 1 : 0], sums[r][Outputs > 2 ? 2 : 0],
-                       sums[r][Outputs > 3 ? 3 : 0]);
+    Four sum =
+        sums_of(sums[r][0], sums[r][Outputs > 1 ? 1 : 0], sums[r][Outputs > 2 ? 2 : 0], sums[r][Outputs > 3 ? 3 : 0]);
     if (adds) {
       Four before{};
       __builtin_memcpy(&before, y, sizeof(float) * Outputs);
@@ -151,8 +151,8 @@ void multiply_outputs(const PackedProduct& p, int64_t o, int64_t begin, int64_t 
   Number padded[Outputs][Operand::vector]{};
   for (int i = 0; i < Outputs; ++i)
     for (int64_t k = whole; k < end; ++k) padded[i][k - whole] = w[i * p.w_stride + k];
-  multiply_pass<Operand, MostRows, Outputs>(p, o, whole, {padded[0], Operand::vector, whole < end ? Operand::vector : 0},
-                                            {});
+  multiply_pass<Operand, MostRows, Outputs>(p, o, whole,
+                                            {padded[0], Operand::vector, whole < end ? Operand::vector : 0}, {});
 }
 
 template <typename Operand, int MostRows>
@@ -163,10 +163,63 @@ void multiply_all_outputs(const PackedProduct& p, int64_t begin, int64_t end) {
   for (; o < p.outputs; ++o) multiply_outputs<Operand, MostRows, 1>(p, o, begin, end);
 }
 
+constexpr int streamed_rows = 2, most_passes = 64;
+constexpr int64_t lines_ahead = 48;  // measured (bench/gemv.sh)
+
+/// One or two rows, whose time is that of reading the weights: those of Outputs outputs from output `o` on, one row of
+/// them after the other, as they lie in memory. The sums are those of multiply_outputs().
+template <typename Operand, int Rows, int Outputs>
+void stream_outputs(const PackedProduct& p, int64_t o) {
+  using Number = typename Operand::Number;
+  const int64_t whole = p.inputs / Operand::vector * Operand::vector;
+  Floats sums[most_passes][Rows][Outputs];
+  int64_t passes = 0;
+  for (int i = 0; i < Outputs; ++i) {
+    const Number *x = static_cast<const Number*>(p.x), *w = static_cast<const Number*>(p.w) + (o + i) * p.w_stride;
+    passes = 0;
+    for (int64_t n = 0; n < whole; ++passes) {
+      Floats own[Rows]{};
+      const int64_t end = whole - n < pass<Operand> ? whole : n + pass<Operand>;
+      for (; n < end; n += Operand::vector, x += Rows * Operand::vector) {
+        __builtin_prefetch(reinterpret_cast<const char*>(w + n) + 64 * lines_ahead, /*write=*/0, /*L2*/ 2);
+        const typename Operand::Vector weights = Operand::load(w + n);
+        for (int r = 0; r < Rows; ++r)
+          own[r] = Operand::add_products(own[r], weights, Operand::load(x + r * Operand::vector));
+      }
+      for (int r = 0; r < Rows; ++r) sums[passes][r][i] = own[r];
+    }
+    if (whole == p.inputs) continue;
+    Number padded[Operand::vector]{};
+    for (int64_t k = whole; k < p.inputs; ++k) padded[k - whole] = w[k];
+    for (int r = 0; r < Rows; ++r)
+      sums[passes][r][i] =
+          Operand::add_products(Floats{}, Operand::load(padded), Operand::load(x + r * Operand::vector));
+    ++passes;
+  }
+  for (int r = 0; r < Rows; ++r) {
+    Four total{};
+    for (int64_t n = 0; n < passes; ++n) {
+      const auto& of = sums[n][r];
+      const Four sum = sums_of(of[0], of[Outputs > 1 ? 1 : 0], of[Outputs > 2 ? 2 : 0], of[Outputs > 3 ? 3 : 0]);
+      total = n == 0 ? sum : sum + total;
+    }
+    __builtin_memcpy(p.y + r * p.stride + o, &total, sizeof(float) * Outputs);
+  }
+}
+
+template <typename Operand, int Rows>
+void stream(const PackedProduct& p) {
+  int64_t o = 0;
+  for (; o + tile_outputs <= p.outputs; o += tile_outputs) stream_outputs<Operand, Rows, tile_outputs>(p, o);
+  for (; o < p.outputs; ++o) stream_outputs<Operand, Rows, 1>(p, o);
+}
+
 /// A single tile reads the weights in the order of memory. Several have all outputs of a pass together, so that their
 /// rows stay in the second-level cache.
 template <typename Operand, int MostRows>
 void multiply(const PackedProduct& p) {
+  if (p.rows <= streamed_rows && p.first == 0 && p.inputs < (most_passes - 1) * pass<Operand>)
+    return p.rows == 1 ? stream<Operand, 1>(p) : stream<Operand, 2>(p);
   const int64_t at_once = p.tiles > 1 && p.inputs > 0 ? pass<Operand> : p.inputs;
   int64_t begin = 0;
   do {

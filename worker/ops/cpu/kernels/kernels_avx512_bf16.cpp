@@ -2,12 +2,12 @@
 // The CPU kernels for AVX-512 with its products of bf16 numbers.
 #define PM_ISA avx512_bf16
 #define PM_LANES 16
-#include "worker/ops/cpu/attention_kernel.h"
-#include "worker/ops/cpu/bf16_attention_kernel.h"
-#include "worker/ops/cpu/gemv_kernel.h"
-#include "worker/ops/cpu/kernels.h"
-#include "worker/ops/cpu/packed_product_kernel.h"
-#include "worker/ops/cpu/prefill_kernel.h"
+#include "worker/ops/cpu/kernels/attention_kernel.h"
+#include "worker/ops/cpu/kernels/bf16_attention_kernel.h"
+#include "worker/ops/cpu/kernels/gemv_kernel.h"
+#include "worker/ops/cpu/kernels/kernels.h"
+#include "worker/ops/cpu/kernels/packed_product_kernel.h"
+#include "worker/ops/cpu/kernels/prefill_kernel.h"
 
 namespace pm::ops::PM_ISA {
 extern const Kernels kernels{"avx512_bf16",

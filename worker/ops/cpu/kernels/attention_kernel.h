@@ -2,8 +2,8 @@
 // The CPU kernels attend() and silu_and_mul() of kernels.h, compiled once per instruction set with PM_ISA (a namespace)
 // and PM_LANES (floats of a vector).
 #pragma once
-#include "worker/ops/cpu/kernels.h"
-#include "worker/ops/cpu/vectors.h"
+#include "worker/ops/cpu/kernels/kernels.h"
+#include "worker/ops/cpu/kernels/vectors.h"
 
 namespace pm::ops::PM_ISA {
 

@@ -6,7 +6,7 @@
 #pragma once
 #include <cstdint>
 
-#include "worker/ops/cpu/prefill.h"
+#include "worker/ops/cpu/kernels/prefill.h"
 
 namespace pm::ops {
 

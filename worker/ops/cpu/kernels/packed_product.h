@@ -14,7 +14,7 @@ struct PackedProduct {
   int64_t x_inputs = 0;               ///< inputs of a row, rounded up to whole vectors
   int64_t rows = 0;                   ///< of all tiles
   int64_t first_tile = 0, tiles = 0;  ///< of which products are computed
-  const void* w = nullptr;  ///< of input `first`: [outputs, inputs], rows w_stride numbers apart
+  const void* w = nullptr;            ///< of input `first`: [outputs, inputs], rows w_stride numbers apart
   int64_t w_stride = 0, outputs = 0;
   int64_t first = 0;   ///< a multiple of `pass`
   int64_t inputs = 0;  ///< from there on, a multiple of `pass` or all that are left
@@ -33,11 +33,11 @@ struct PackedProducts {
   void (*multiply)(const PackedProduct&);
 };
 
-/// Rows, shared out evenly over as few tiles as there can be. Everything in it is static or inlined, for the linker must
-/// not take the copy of an instruction set for all.
+/// Rows are shared out evenly over as few tiles as there can be. The functions are static, for the linker must not take
+/// the copy of an instruction set for all.
 static inline int64_t tiles_of(int64_t rows, int64_t tile_rows) { return (rows + tile_rows - 1) / tile_rows; }
 struct TileRows {
-  int64_t least, larger;  ///< rows of a tile; tiles that have one more, the first ones
+  int64_t least, larger;  ///< rows of a tile; how many tiles, the first ones, have one more
 };
 static inline TileRows tile_rows_of(int64_t rows, int64_t tiles) { return {rows / tiles, rows % tiles}; }
 static inline int64_t first_row(TileRows of, int64_t tile) {

@@ -5,9 +5,9 @@
 #include <cstdint>
 
 #include "contract/kv_block.h"
-#include "worker/ops/cpu/packed_product.h"
-#include "worker/ops/cpu/prefill.h"
-#include "worker/ops/cpu/tiles.h"
+#include "worker/ops/cpu/kernels/packed_product.h"
+#include "worker/ops/cpu/kernels/prefill.h"
+#include "worker/ops/cpu/kernels/tiles.h"
 
 namespace pm::ops {
 
@@ -68,10 +68,11 @@ struct Kernels {
   void (*silu_and_mul)(const float* gate, const float* up, float* out, int64_t count);
   const PackedProducts* fp32_products = nullptr;  ///< of many rows; nullptr: ATen's GEMM
   const PackedProducts* bf16_products = nullptr;  ///< of weights in BF16 and any number of rows; nullptr: this CPU's
-                                                  ///< vector units do not multiply bf16 numbers, or AMX does
-  const Tiles* tiles = nullptr;  ///< of the matrix unit; nullptr: this CPU has none
-  int64_t tiled_rows[2] = {};    ///< from so many rows of x on they are faster than gemv, for weights of BF16 and of
-                                 ///< other types; measured
+                                                  ///< vector units do not multiply bf16 numbers, or AMX does.
+                                                  ///< With them, attention to keys in BF16 rounds q and weights too
+  const Tiles* tiles = nullptr;                   ///< of the matrix unit; nullptr: this CPU has none
+  int64_t tiled_rows[2] = {};  ///< from so many rows of x on they are faster than gemv, for weights of BF16 and of
+                               ///< other types; measured
 };
 
 /// The kernels that this CPU supports, the fastest first; never empty.

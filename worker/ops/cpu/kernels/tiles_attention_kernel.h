@@ -2,8 +2,8 @@
 // The kernels pack_keys() and attend_rows() of prefill.h by AMX, for keys and values in bf16. Sixteen rows are the
 // columns of all tiles: scores are K q^T, results V^T p^T. So the softmax has a row in each lane, keys are tiles as
 // they are stored, and q and p enter in two parts.
-#include "worker/ops/cpu/kernels.h"
-#include "worker/ops/cpu/tiles_kernel.h"
+#include "worker/ops/cpu/kernels/kernels.h"
+#include "worker/ops/cpu/kernels/tiles_kernel.h"
 
 namespace pm::ops::amx {
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Selects the kernels that this CPU supports.
-#include "worker/ops/cpu/kernels.h"
+#include "worker/ops/cpu/kernels/kernels.h"
 
 #ifdef __x86_64__
 #include <asm/prctl.h>
@@ -42,7 +42,8 @@ const Kernels& amx_kernels() {
     Kernels both = avx512::kernels;
     both.name = "amx";
     both.tiles = &amx::tiles;
-    both.fp32_products = nullptr;  // ATen has the faster ones on these CPUs, which are Intel's
+    both.fp32_products = nullptr;  // ATen's are as fast on these CPUs, which are Intel's
+    both.fp32_rows = 48;
     both.tiled_rows[0] = 9;
     both.tiled_rows[1] = 17;
     return both;

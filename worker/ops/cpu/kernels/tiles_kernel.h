@@ -4,8 +4,8 @@
 #define PM_ISA amx
 #define PM_LANES 16
 #pragma once
-#include "worker/ops/cpu/tiles.h"
-#include "worker/ops/cpu/vectors.h"
+#include "worker/ops/cpu/kernels/tiles.h"
+#include "worker/ops/cpu/kernels/vectors.h"
 
 namespace pm::ops::amx {
 

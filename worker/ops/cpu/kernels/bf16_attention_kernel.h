@@ -4,8 +4,8 @@
 // power of two rather than to the largest score, so that their rounding does not depend on the keys that are seen
 // together: one query and many have the same operands. Their sum is that of the rounded ones.
 #pragma once
-#include "worker/ops/cpu/attention_kernel.h"
-#include "worker/ops/cpu/prefill_kernel.h"
+#include "worker/ops/cpu/kernels/attention_kernel.h"
+#include "worker/ops/cpu/kernels/prefill_kernel.h"
 
 namespace pm::ops::PM_ISA {
 
