@@ -20,7 +20,7 @@ at::Tensor linear(const at::Tensor& x, const at::Tensor& weight);
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                   at::ScalarType result = at::kFloat);
 
-/// linear() without rounding fp32 x, for a few outputs of which near ones are told apart. Where a device rounds x, it
+/// linear() without rounding fp32 x, for a few outputs that are compared with each other. Where a device rounds x, it
 /// multiplies three parts of it, of which each is what the parts before it lack.
 at::Tensor unrounded_linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias);
 

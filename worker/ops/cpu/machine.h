@@ -13,7 +13,7 @@ std::string machine_warning(std::string_view architecture, std::string_view kern
 /// The same of this machine.
 std::string machine_warning();
 
-/// Returns the name of the fastest kernels that this CPU supports: amx, avx512, avx2, or any.
+/// Returns the name of the fastest kernels that this CPU supports: amx, avx512_bf16, avx512, avx2, or any.
 std::string cpu_kernels();
 
 }  // namespace pm::ops

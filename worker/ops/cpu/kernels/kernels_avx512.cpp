@@ -10,5 +10,5 @@
 
 namespace pm::ops::PM_ISA {
 extern const Kernels kernels{
-    "avx512", 8, 24, 16, gemv, widen, attend, pack_keys, attend_rows, silu_and_mul, &packed_products<Single, 6>};
+    "avx512", 8, 24, 16, gemv, widen, attend, pack_keys, attend_rows, silu_and_mul, &packed_products<Fp32Operands, 6>};
 }

@@ -20,6 +20,6 @@ extern const Kernels kernels{"avx512_bf16",
                              pack_keys_bf16,
                              attend_rows_bf16,
                              silu_and_mul,
-                             &packed_products<Single, 6>,
-                             &packed_products<Brain, 6>};
+                             &packed_products<Fp32Operands, 6>,
+                             &packed_products<Bf16Operands, 6>};
 }

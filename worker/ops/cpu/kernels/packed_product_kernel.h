@@ -9,7 +9,7 @@ namespace pm::ops::PM_ISA {
 namespace {
 
 /// Operands in fp32.
-struct Single {
+struct Fp32Operands {
   using Number = float;
   using Vector = Floats;
   static constexpr int64_t vector = PM_LANES;
@@ -20,7 +20,7 @@ struct Single {
 
 #ifdef __AVX512BF16__
 /// Operands in bf16. x is rounded to nearest, ties to even.
-struct Brain {
+struct Bf16Operands {
   using Number = uint16_t;
   using Vector = __m512bh;
   static constexpr int64_t vector = 32;
