@@ -24,6 +24,14 @@ stage() { # name command...
   if ! timed "$@"; then echo "=== $1 FAILED"; cat "$table"; exit 1; fi
 }
 
+# A full disk looks like many other failures: the kubelet deletes images and evicts pods, links end with signal 7.
+free=$(df --output=avail -BG "$cache" . | awk 'NR > 1 { print $1 + 0 }' | sort -n | head -1)
+if [ "$free" -lt 16 ]; then
+  echo "$free GiB are free on the disk of $cache or of this clone, and a run of all tests takes 16." \
+    "What 'du -sh $cache/*' shows may be deleted: it is made again when it is needed." >&2
+  [ "$free" -ge 4 ] || exit 1
+fi
+
 # The Go build of the cluster is the longest and needs nothing of ours: it runs beside the rest at low priority.
 nice make -s cluster > "$cache/cluster-build.log" 2>&1 & cluster=$!
 cluster_built() { wait $cluster || { tail -30 "$cache/cluster-build.log"; return 1; }; }
@@ -37,10 +45,12 @@ build_integrations() {
   set -m
   {
     tail --pid=$cluster -f /dev/null
+    all=yes
     for name in kueue crane containerd containerd-shim dra kthena epp traefik prometheus-adapter certmanager keda \
         keda-adapter externalsecrets; do
-      nice -n 19 tests/cluster/extras/build.sh $name
+      nice -n 19 tests/cluster/extras/build.sh $name || all=
     done
+    [ -z "$all" ] || rm -rf "$cache/go-build"
   } > "$cache/integrations-build.log" 2>&1 & integrations=$!
   set +m
 }

@@ -19,7 +19,7 @@
 # Modules are verified against go.sum.
 set -eu
 here=$(dirname "$(readlink -f "$0")")
-PM_CACHE=${PM_CACHE:-$HOME/.cache/parallelmodel}
+. "$here/../parts/cache.sh"
 declare -A package=(
   [crane]=github.com/google/go-containerregistry/cmd/crane
   [kubescore]=github.com/zegl/kube-score/cmd/kube-score

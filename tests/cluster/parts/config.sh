@@ -91,7 +91,7 @@ clusterDNS: [$control]
 clusterDomain: cluster.local
 resolvConf: $dir/resolv.conf
 volumePluginDir: $2/plugins
-evictionHard: {memory.available: 50Mi, nodefs.available: 1%, imagefs.available: 1%, nodefs.inodesFree: 1%}
+evictionHard: {memory.available: 50Mi, nodefs.available: 100Mi, imagefs.available: 100Mi, nodefs.inodesFree: 1%}
 imageGCHighThresholdPercent: 100
 nodeStatusUpdateFrequency: 2s
 nodeLeaseDurationSeconds: $LEASE
