@@ -33,7 +33,7 @@ class Shape:
     vocabulary: int = 8192
     positions: int = 2048
     tied: bool = False
-    dtype: str = "float32"  # or bfloat16, which CTranslate2 does not compute in on CPUs: it gets no copy then
+    dtype: str = "float32"  # or bfloat16, which CTranslate2 does not compute in on CPUs: its copy is float32
 
 
 def tokenizer(shape):
@@ -169,10 +169,9 @@ def make(cache, shape=Shape()):
     if not root.exists():
         partial = pathlib.Path(tempfile.mkdtemp(dir=cache, prefix=".partial-"))
         model = hugging_face(shape, partial / "huggingface")
-        if shape.dtype == "float32":
-            ctranslate2(partial / "huggingface", partial / "ctranslate2")
-            gguf_file(shape, model, partial / "huggingface", partial / "gguf_q8", "Q8_0")
-            gguf_file(shape, model, partial / "huggingface", partial / "gguf_q4", "Q4_0")
+        ctranslate2(partial / "huggingface", partial / "ctranslate2")
+        gguf_file(shape, model, partial / "huggingface", partial / "gguf_q8", "Q8_0")
+        gguf_file(shape, model, partial / "huggingface", partial / "gguf_q4", "Q4_0")
         gguf_file(shape, model, partial / "huggingface", partial / "gguf")
         partial.rename(root)
     return {name: root / name for name in ("huggingface", "ctranslate2", "gguf", "gguf_q8", "gguf_q4")}

@@ -17,9 +17,9 @@ MODEL = dict(layers=24, hidden=1024, heads=16, kv_heads=16, ffn=2816, vocabulary
 PRECISIONS = {
     "F32": ("float32", 4),
     "BF16": ("bfloat16", 2),
-    "I8": ("float32", 17 / 16),
-    "I4": ("float32", 9 / 16),
-}  # what is stored, bytes of a weight as it is read: of integers with a scale for each 32
+    "I8": ("bfloat16", 17 / 16),
+    "I4": ("bfloat16", 9 / 16),
+}  # what is stored, as checkpoints are; bytes of a weight as it is read: of integers with a scale for each 32
 GGUF = {"I8": "gguf_q8", "I4": "gguf_q4"}
 
 

@@ -31,16 +31,17 @@ int main(int argc, char** argv) {
   std::printf("%-8s %5s %12s %20s %20s %20s\n", "type", "rows", "read", "ours", "ATen, fp32", "ATen, same type");
   struct Stored {
     const char* name;
-    at::ScalarType type;
-    int bits = 0;  ///< of codes
+    at::ScalarType type;  ///< of codes: in which their model computes
+    int bits = 0;         ///< of codes
   };
   for (const Stored& stored : {Stored{"Float", at::kFloat}, Stored{"BFloat16", at::kBFloat16},
-                               Stored{"Half", at::kHalf}, Stored{"I8", at::kFloat, 8}, Stored{"I4", at::kFloat, 4}}) {
+                               Stored{"Half", at::kHalf}, Stored{"I8", at::kFloat, 8}, Stored{"I4", at::kFloat, 4},
+                               Stored{"I8 BF16", at::kBFloat16, 8}, Stored{"I4 BF16", at::kBFloat16, 4}}) {
     std::vector<at::Tensor> weights;
     std::vector<pm::ops::QuantizedMatrix> quantized;
     for (int64_t i = 0; i < copies; ++i) {
       const at::Tensor w = at::randn({out, in});
-      if (stored.bits > 0) quantized.push_back(pm::ops::quantized(w, {.bits = stored.bits}));
+      if (stored.bits > 0) quantized.push_back(pm::ops::quantized(w, {.bits = stored.bits}, stored.type));
       weights.push_back(stored.bits > 0 ? quantized.back().codes : w.to(stored.type));
     }
     const bool codes = stored.bits > 0;  // reads and counts the codes without scales

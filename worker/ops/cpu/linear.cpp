@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// CPU linear layers. Weights in BF16 on a CPU whose vector units multiply bf16 numbers: those, for any number of rows.
+// CPU linear layers. A model in BF16 on a CPU whose vector units multiply bf16 numbers: those, for any number of rows.
 // Otherwise a few rows of x: kernels that read the weights once as they are stored. Many rows: the matrix unit, for
 // weights of fewer than 32 bits where the CPU has one, or the vector units, or on other CPUs ATen's GEMM, for which
 // kernels widen codes.
@@ -75,11 +75,12 @@ at::Tensor many_rows(const at::Tensor& x, Gemv codes, const at::Tensor& bias) {
   return y;
 }
 
-/// `whole` describes the weights, of which a row has `row_bytes` bytes. Returns an undefined tensor where ATen's GEMM
-/// is what there is.
-at::Tensor product(const at::Tensor& x, const Gemv& whole, const at::Tensor& bias, int64_t row_bytes) {
+/// `whole` describes the weights, of which a row has `row_bytes` bytes, of a model that computes in `type`. Returns an
+/// undefined tensor where ATen's GEMM is what there is.
+at::Tensor product(const at::Tensor& x, const Gemv& whole, at::ScalarType type, const at::Tensor& bias,
+                   int64_t row_bytes) {
   const Kernels& of = kernels();
-  if (whole.type == Element::BF16 && of.bf16_products) return packed_linear(x, whole, bias, *of.bf16_products);
+  if (type == at::kBFloat16 && of.bf16_products) return packed_linear(x, whole, bias, *of.bf16_products);
   if (x.size(0) <= most_rows(whole.type)) return few_rows(x, whole, bias, row_bytes);
   if (whole.type != Element::F32 && of.tiles) return tiled_linear(x, whole, bias);
   return of.fp32_products ? packed_linear(x, whole, bias, *of.fp32_products) : at::Tensor();
@@ -96,7 +97,7 @@ at::Tensor CpuBackend::linear(const at::Tensor& x, const at::Tensor& weight, con
   const bool known = is_element(weight.scalar_type()) && (!bias.defined() || is_element(bias.scalar_type()));
   if (!known || !weight.is_contiguous() || x.numel() == 0) return Backend::linear(x, weight, bias, result);
   const Gemv whole = described(weight);
-  const at::Tensor y = product(x, whole, bias, whole.in * weight.element_size());
+  const at::Tensor y = product(x, whole, weight.scalar_type(), bias, whole.in * weight.element_size());
   return y.defined() ? y : Backend::linear(x, weight, bias, result);
 }
 
@@ -104,7 +105,7 @@ at::Tensor CpuBackend::quantized_linear(const at::Tensor& x, const QuantizedMatr
                                         at::ScalarType /*result*/) const {
   const Gemv whole = described(w);
   const bool known = x.numel() > 0 && (!bias.defined() || is_element(bias.scalar_type()));
-  const at::Tensor y = known ? product(x, whole, bias, w.layout.code_bytes()) : at::Tensor();
+  const at::Tensor y = known ? product(x, whole, w.compute_type, bias, w.layout.code_bytes()) : at::Tensor();
   return y.defined() ? y : many_rows(x, whole, bias);
 }
 

@@ -26,12 +26,39 @@ struct Product {
   int64_t x_inputs, rows;
   float* y;
 
-  bool widened() const { return products.bytes == sizeof(float) && weights.type != Element::F32; }
+  bool pairs() const { return products.bytes == 2; }
 
   /// Widens inputs [begin, begin + inputs) of `count` rows of the weights from `first` on to rows of `stride` numbers.
-  void widen(int64_t first, int64_t count, int64_t begin, int64_t inputs, int64_t stride, float* to) const {
-    for (int64_t o = 0; o < count; ++o)
-      kernels().widen(part_of_row(weights, first + o, begin, inputs), to + o * stride);
+  void widen(int64_t first, int64_t count, int64_t begin, int64_t inputs, int64_t stride, std::byte* to) const {
+    thread_local Scratch row;
+    for (int64_t o = 0; o < count; ++o, to += stride * products.bytes) {
+      const Gemv part = part_of_row(weights, first + o, begin, inputs);
+      if (!pairs()) {
+        kernels().widen(part, reinterpret_cast<float*>(to));
+        continue;
+      }
+      auto* wide = static_cast<float*>(row.get(4 * inputs));
+      kernels().widen(part, wide);
+      products.pack(wide, 1, inputs, inputs, to);
+    }
+  }
+
+  /// Sets the part's weights where they are read as they are stored, and returns whether they are.
+  bool describe_stored(int64_t first, PackedProduct& part) const {
+    int64_t row_bytes = weights.in * products.bytes;
+    if (weights.group == 0) {
+      if (weights.type != (pairs() ? Element::BF16 : Element::F32)) return false;
+      part.w_stride = weights.in;
+    } else {
+      if (!pairs() || !reads_groups(weights.group, weights.in, &part.codes.log2_of_group)) return false;
+      part.w_stride = row_bytes = weights.w_stride;
+      part.codes.bits = weights.type == Element::I4 ? 4 : 8;
+      part.codes.scales = weights.scales + first * weights.scale_stride;
+      part.codes.scale_stride = weights.scale_stride;
+    }
+    part.w = static_cast<const std::byte*>(weights.w) + first * row_bytes;
+    part.inputs = weights.in;
+    return true;
   }
 
   /// Computes outputs [first, first + count) of some tiles.
@@ -44,21 +71,24 @@ struct Product {
                        .outputs = count,
                        .y = y + first,
                        .stride = weights.out};
-    if (!widened()) {
-      part.w = static_cast<const std::byte*>(weights.w) + first * weights.in * products.bytes;
-      part.w_stride = part.inputs = weights.in;
-      products.multiply(part);
-      return;
+    if (describe_stored(first, part)) return products.multiply(part);
+    for (const int64_t end = first + count; first < end; first += part.outputs, part.y += part.outputs) {
+      part.outputs = std::min(end - first, most_outputs);
+      compute_widened(first, part);
     }
+  }
+
+  /// Widens whole passes of the part's weights, and whole groups of codes, at a time.
+  void compute_widened(int64_t first, PackedProduct part) const {
     thread_local Scratch scratch;
-    // whole groups of codes, and whole passes
     const int64_t at_once = std::lcm(products.pass, std::max<int64_t>(1, weights.group));
-    part.w_stride = std::min(at_once, weights.in) + products.vector;  // rows begin in different sets of the cache
-    auto* wide = static_cast<float*>(scratch.get(4 * count * part.w_stride));
+    // rows begin in different sets of the cache
+    part.w_stride = (std::min(at_once, weights.in) / products.vector + 2) * products.vector;
+    auto* wide = static_cast<std::byte*>(scratch.get(products.bytes * part.outputs * part.w_stride));
     part.w = wide;
     do {
       part.inputs = std::min(at_once, weights.in - part.first);
-      widen(first, count, part.first, part.inputs, part.w_stride, wide);
+      widen(first, part.outputs, part.first, part.inputs, part.w_stride, wide);
       products.multiply(part);
       part.first += at_once;
     } while (part.first < weights.in);

@@ -73,19 +73,38 @@ TEST_P(PackedLinear, HasTheProductsOfFp64ForEverySizeOfEachOperand) {
   }
 }
 
+const CodeLayout layouts[] = {{7, 32},      {33, 32},     {2080, 32},   {4500, 32},    {1100, 64}, {4608, 128},
+                              {2500, 2500}, {1500, 2048}, {320, 80},    {2400, 80},    {1500, 100}, {48, 8},
+                              {7, 32, 4},   {33, 32, 4},  {2080, 32, 4}, {333, 32, 4}, {4500, 32, 4}};
+
 TEST_P(PackedLinear, HasTheProductsOfCodesInGroupsOfEverySize) {
-  if (GetParam().products->bytes == 2) GTEST_SKIP() << "of fp32 operands";
-  for (const CodeLayout& layout :
-       {CodeLayout{7, 32}, CodeLayout{2080, 32}, CodeLayout{320, 80}, CodeLayout{2400, 80}, CodeLayout{1500, 100},
-        CodeLayout{48, 8}, CodeLayout{7, 32, 4}, CodeLayout{2080, 32, 4}, CodeLayout{333, 32, 4}}) {
+  for (const CodeLayout& layout : layouts) {
     const QuantizedMatrix whole = quantized(at::randn({45, layout.in}), layout);
     for (const QuantizedMatrix& w : {whole, whole.rows(11, 20)}) {
-      const at::Tensor x = at::randn({50, layout.in}),
-                       want = at::mm(x.to(at::kDouble), dequantized(w).to(at::kDouble).t());
-      EXPECT_LT(
-          (packed_linear(x, described(w), {}, *GetParam().products).to(at::kDouble) - want).abs().max().item<double>(),
-          1e-6 * static_cast<double>(layout.in + 8))
-          << layout.in << " inputs in groups of " << layout.group;
+      for (int64_t rows : {1, 2, 3, 6, 7, 50}) {
+        const at::Tensor x = at::randn({rows, layout.in}), weights = entering(dequantized(w)),
+                         want = at::mm(entering(x).to(at::kDouble), weights.to(at::kDouble).t());
+        ASSERT_LT((packed_linear(x, described(w), {}, *GetParam().products).to(at::kDouble) - want)
+                      .abs()
+                      .max()
+                      .item<double>(),
+                  1e-6 * static_cast<double>(layout.in + 8))
+            << layout.bits << " bits, " << layout.in << " inputs in groups of " << layout.group << ", " << rows
+            << " rows";
+      }
+    }
+  }
+}
+
+TEST_P(PackedLinear, RowsTimesCodesHaveTheSameBitsInAnyCompany) {
+  for (const CodeLayout& layout : layouts) {
+    const QuantizedMatrix w = quantized(at::randn({70, layout.in}), layout);
+    const at::Tensor x = at::randn({40, layout.in}), whole = packed_linear(x, described(w), {}, *GetParam().products);
+    for (const auto& [first, count] : {std::pair<int64_t, int64_t>{0, 1}, {39, 1}, {7, 2}, {30, 4}, {3, 25}}) {
+      EXPECT_TRUE(at::equal(packed_linear(x.narrow(0, first, count), described(w), {}, *GetParam().products),
+                            whole.narrow(0, first, count)))
+          << layout.bits << " bits, " << layout.in << " inputs in groups of " << layout.group << ", " << count
+          << " rows from " << first;
     }
   }
 }

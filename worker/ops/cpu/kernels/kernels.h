@@ -67,9 +67,10 @@ struct Kernels {
   /// out[i] = silu(gate[i]) * up[i]; out may be gate or up.
   void (*silu_and_mul)(const float* gate, const float* up, float* out, int64_t count);
   const PackedProducts* fp32_products = nullptr;  ///< of many rows; nullptr: ATen's GEMM
-  const PackedProducts* bf16_products = nullptr;  ///< of weights in BF16 and any number of rows; nullptr: this CPU's
-                                                  ///< vector units do not multiply bf16 numbers, or AMX does.
-                                                  ///< With them, attention to keys in BF16 rounds q and weights too
+  const PackedProducts* bf16_products = nullptr;  ///< of models in BF16, weights as codes included, and any number of
+                                                  ///< rows; nullptr: this CPU's vector units do not multiply bf16
+                                                  ///< numbers, or AMX does. With them, attention to keys in BF16
+                                                  ///< rounds q and weights too
   const Tiles* tiles = nullptr;                   ///< of the matrix unit; nullptr: this CPU has none
   int64_t tiled_rows[2] = {};  ///< from so many rows of x on they are faster than gemv, for weights of BF16 and of
                                ///< other types; measured

@@ -8,14 +8,23 @@
 
 namespace pm::ops {
 
+/// How weights are codes (worker/ops/quantized_matrix.h).
+struct PackedCodes {
+  int bits = 0;                      ///< 0: none; 8, or 4 in groups of 32
+  const uint16_t* scales = nullptr;  ///< bf16, rows scale_stride apart
+  int64_t scale_stride = 0;
+  int log2_of_group = 0;  ///< inputs that share a scale; of a group that has all inputs anything larger
+};
+
 /// y = x W^T for some of the inputs: from input 0 on it writes y, from another on it adds to y.
 struct PackedProduct {
   const void* x = nullptr;            ///< packed tiles; the one whose first row is r begins at number r * x_inputs
   int64_t x_inputs = 0;               ///< inputs of a row, rounded up to whole vectors
   int64_t rows = 0;                   ///< of all tiles
   int64_t first_tile = 0, tiles = 0;  ///< of which products are computed
-  const void* w = nullptr;            ///< of input `first`: [outputs, inputs], rows w_stride numbers apart
+  const void* w = nullptr;            ///< of input `first`: [outputs, inputs], rows w_stride numbers (codes: bytes) apart
   int64_t w_stride = 0, outputs = 0;
+  PackedCodes codes = {};  ///< operands in bf16 only: code * scale, rounded to bf16. `first` is 0, with all inputs
   int64_t first = 0;   ///< a multiple of `pass`
   int64_t inputs = 0;  ///< from there on, a multiple of `pass` or all that are left
   float* y = nullptr;  ///< [rows, stride]
@@ -32,6 +41,14 @@ struct PackedProducts {
   void (*pack)(const float* x, int64_t rows, int64_t inputs, int64_t stride, void* to);
   void (*multiply)(const PackedProduct&);
 };
+
+/// Returns whether codes of eight bits in groups of that size are read as they are: groups of a power of two, from 32
+/// on, or one for all inputs. Sets their log2_of_group.
+static inline bool reads_groups(int64_t group, int64_t inputs, int* log2_of_group) {
+  *log2_of_group = 5;
+  while (*log2_of_group < 62 && int64_t{1} << *log2_of_group < group) ++*log2_of_group;
+  return group >= inputs || int64_t{1} << *log2_of_group == group;
+}
 
 /// Rows are shared out evenly over as few tiles as there can be. The functions are static, for the linker must not take
 /// the copy of an instruction set for all.

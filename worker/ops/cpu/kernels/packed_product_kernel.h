@@ -15,7 +15,8 @@ struct Fp32Operands {
   static constexpr int64_t vector = PM_LANES;
   static Vector load(const Number* from) { return PM_ISA::load(from); }
   static Floats add_products(Floats sums, Vector a, Vector b) { return sums + a * b; }
-  static void put(Number* to, const float* from) { PM_ISA::put(to, load(from)); }
+  static void store(Number* to, Vector value) { PM_ISA::put(to, value); }
+  static void put(Number* to, const float* from) { store(to, load(from)); }
 };
 
 #ifdef __AVX512BF16__
@@ -28,9 +29,9 @@ struct Bf16Operands {
   static Floats add_products(Floats sums, Vector a, Vector b) {
     return reinterpret_cast<Floats>(_mm512_dpbf16_ps(reinterpret_cast<__m512>(sums), a, b));
   }
+  static void store(Number* to, Vector value) { __builtin_memcpy(to, &value, sizeof value); }
   static void put(Number* to, const float* from) {
-    const __m512bh both = _mm512_cvtne2ps_pbh(at<__m512>(from + 16), at<__m512>(from));
-    __builtin_memcpy(to, &both, sizeof both);
+    store(to, _mm512_cvtne2ps_pbh(at<__m512>(from + 16), at<__m512>(from)));
   }
 };
 #endif
@@ -38,6 +39,93 @@ struct Bf16Operands {
 /// Inputs whose weights and packed rows, of a tile each, stay in the first-level cache: ten rows of 2 KiB.
 template <typename Operand>
 constexpr int64_t pass = 2048 / static_cast<int64_t>(sizeof(typename Operand::Number));
+
+/// Rows of weights that are stored as operands, from one row on. The member functions take a row and an input.
+template <typename Operand>
+struct StoredWeights {
+  using Number = typename Operand::Number;
+  static constexpr bool widened = false;
+  const Number* w;
+  int64_t stride;
+  StoredWeights(const Number* w, int64_t stride) : w(w), stride(stride) {}
+  StoredWeights(const PackedProduct& p, int64_t o)
+      : StoredWeights(static_cast<const Number*>(p.w) + o * p.w_stride, p.w_stride) {}
+  typename Operand::Vector at(int64_t o, int64_t n) const { return Operand::load(w + o * stride + n); }
+  /// Copies some inputs of a row, fewer than a vector has.
+  void copy(int64_t o, int64_t n, int64_t count, Number* to) const {
+    for (int64_t k = 0; k < count; ++k) to[k] = w[o * stride + n + k];
+  }
+  const char* address(int64_t o, int64_t n) const { return reinterpret_cast<const char*>(w + o * stride + n); }
+  static void fetch_scales(int64_t, int64_t, int64_t) {}
+};
+
+#ifdef __AVX512BF16__
+/// What weights as codes have in common: `Bits` of a code. `Of` returns 32 of them as bf16 numbers.
+template <typename Of, int Bits>
+struct CodedWeights {
+  using Number = uint16_t;
+  static constexpr bool widened = true;
+  const uint8_t* w;
+  const BF16* scales;
+  int64_t stride, scale_stride;
+  int log2_of_group;
+  CodedWeights(const PackedProduct& p, int64_t o)
+      : w(static_cast<const uint8_t*>(p.w) + o * p.w_stride),
+        scales(reinterpret_cast<const BF16*>(p.codes.scales) + o * p.codes.scale_stride),
+        stride(p.w_stride),
+        scale_stride(p.codes.scale_stride),
+        log2_of_group(p.codes.log2_of_group) {}
+  __m512bh at(int64_t o, int64_t n) const {
+    return Of::decoded(w + o * stride + n * Bits / 8, all(scales + o * scale_stride + (n >> log2_of_group)));
+  }
+  void copy(int64_t o, int64_t n, int64_t count, Number* to) const {
+    uint8_t codes[32]{};  // a row may end with this number of inputs, or with the group of four-bit codes
+    for (int64_t k = 0; k < (Bits == 8 ? count : 16); ++k) codes[k] = w[o * stride + n * Bits / 8 + k];
+    Number numbers[32];
+    const __m512bh all_of_them = Of::decoded(codes, all(scales + o * scale_stride + (n >> log2_of_group)));
+    __builtin_memcpy(numbers, &all_of_them, sizeof numbers);
+    for (int64_t k = 0; k < count; ++k) to[k] = numbers[k];
+  }
+  const char* address(int64_t o, int64_t n) const {
+    return reinterpret_cast<const char*>(w + o * stride + n * Bits / 8);
+  }
+  /// Fetches the scales of some rows, for a pass of inputs from `n` on.
+  void fetch_scales(int64_t o, int64_t rows, int64_t n) const {
+    for (const int64_t end = o + rows; o < end; ++o) {
+      const BF16* from = scales + o * scale_stride + (n >> log2_of_group);
+      __builtin_prefetch(from);
+      __builtin_prefetch(from + (pass<Bf16Operands> >> 5));
+    }
+  }
+};
+
+/// Codes of eight bits.
+struct ByteWeights : CodedWeights<ByteWeights, 8> {
+  using CodedWeights::CodedWeights;
+  static __m512bh decoded(const uint8_t* codes, Floats scale) {
+    const auto* from = reinterpret_cast<const int8_t*>(codes);
+    return _mm512_cvtne2ps_pbh(reinterpret_cast<__m512>(load(from + 16) * scale),
+                               reinterpret_cast<__m512>(load(from) * scale));
+  }
+};
+
+/// Codes of four bits, in groups of 32 inputs.
+struct NibbleWeights : CodedWeights<NibbleWeights, 4> {
+  using CodedWeights::CodedWeights;
+  /// A byte has an input of the group's first half in its low bits, and one of the second in its high bits. Codes are
+  /// indices, of which the permutation of 32 words reads five bits: the table stands twice.
+  static __m512bh decoded(const uint8_t* codes, Floats scale) {
+    const Floats values = Floats{-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7} * scale;
+    const __m512bh table = _mm512_cvtne2ps_pbh(reinterpret_cast<__m512>(values), reinterpret_cast<__m512>(values));
+    const Halves low = reinterpret_cast<Halves>(_mm256_cvtepu8_epi16(PM_ISA::at<__m128i>(codes))), high = low >> 4;
+    const auto indices =
+        __builtin_shufflevector(low, high, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20,
+                                21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31);
+    return reinterpret_cast<__m512bh>(_mm512_maskz_permutexvar_epi16(
+        ~__mmask32{}, reinterpret_cast<__m512i>(indices), reinterpret_cast<__m512i>(table)));
+  }
+};
+#endif
 
 using Four = float __attribute__((vector_size(16)));
 
@@ -57,35 +145,31 @@ inline Four sums_of(Floats a, Floats b, Floats c, Floats d) {
 
 constexpr int tile_outputs = 4;
 
-/// The next weights, which are fetched into the second-level cache meanwhile: some inputs of some rows.
+/// The next weights, which are fetched into the second-level cache meanwhile: of `rows` rows, `step` bytes for each
+/// vector of inputs.
 struct NextWeights {
   const char* from = nullptr;
-  int64_t row_bytes = 0, rows = 0, inputs = 0;
+  int64_t row_bytes = 0, rows = 0, inputs = 0, step = 0;
 };
 
-/// Weights of a pass: rows `stride` numbers apart.
-template <typename Number>
-struct PassWeights {
-  const Number* from;
-  int64_t stride, inputs;  ///< whole vectors of inputs
-};
-
-/// Adds Rows rows of x, a tile, times Outputs rows of the weights to y, or writes them first.
-template <typename Operand, int Rows, int Outputs>
-__attribute__((always_inline)) inline void multiply_tile(PassWeights<typename Operand::Number> w,
+/// Adds Rows rows of x, a tile, times Outputs rows of the weights to y, or writes them first. These are inputs [begin,
+/// begin + inputs) of the weights, whole vectors.
+template <typename Operand, int Rows, int Outputs, typename Weights>
+__attribute__((always_inline)) inline void multiply_tile(Weights w, int64_t begin, int64_t inputs,
                                                          const typename Operand::Number* x, bool adds, float* y,
                                                          int64_t y_stride, NextWeights next) {
   typename Operand::Vector weights[Outputs];
   Floats sums[Rows][Outputs]{};
-  for (int64_t n = 0; n < w.inputs; n += Operand::vector, x += Rows * Operand::vector) {
-    for (int o = 0; o < Outputs; ++o) weights[o] = Operand::load(w.from + o * w.stride + n);
+  for (int64_t n = 0; n < inputs; n += Operand::vector, x += Rows * Operand::vector) {
+    for (int o = 0; o < Outputs; ++o) weights[o] = w.at(o, begin + n);
     for (int r = 0; r < Rows; ++r) {
       const typename Operand::Vector row = Operand::load(x + r * Operand::vector);
       for (int o = 0; o < Outputs; ++o) sums[r][o] = Operand::add_products(sums[r][o], weights[o], row);
     }
     if (n < next.inputs) {
       for (int64_t i = 0; i < next.rows; ++i)
-        __builtin_prefetch(next.from + i * next.row_bytes + n * sizeof(*x), /*write=*/0, /*second-level cache*/ 2);
+        __builtin_prefetch(next.from + i * next.row_bytes, /*write=*/0, /*second-level cache*/ 2);
+      next.from += next.step;
     }
   }
   for (int r = 0; r < Rows; ++r, y += y_stride) {
@@ -100,132 +184,176 @@ __attribute__((always_inline)) inline void multiply_tile(PassWeights<typename Op
   }
 }
 
-template <typename Operand, int Outputs, int Rows>
-void multiply_rows(int64_t rows, PassWeights<typename Operand::Number> w, const typename Operand::Number* x, bool adds,
+template <typename Operand, int Outputs, int Rows, typename Weights>
+void multiply_rows(int64_t rows, Weights w, int64_t begin, int64_t inputs, const typename Operand::Number* x, bool adds,
                    float* y, int64_t y_stride, NextWeights next) {
-  if (rows == Rows) return multiply_tile<Operand, Rows, Outputs>(w, x, adds, y, y_stride, next);
-  if constexpr (Rows > 1) multiply_rows<Operand, Outputs, Rows - 1>(rows, w, x, adds, y, y_stride, next);
+  if (rows == Rows) return multiply_tile<Operand, Rows, Outputs>(w, begin, inputs, x, adds, y, y_stride, next);
+  if constexpr (Rows > 1)
+    multiply_rows<Operand, Outputs, Rows - 1>(rows, w, begin, inputs, x, adds, y, y_stride, next);
 }
 
-/// One pass: all tiles, Outputs outputs from output `o` on, and the inputs from p.first + `begin` on. The weights stay
-/// in the first-level cache.
-template <typename Operand, int MostRows, int Outputs>
-void multiply_pass(const PackedProduct& p, int64_t o, int64_t begin, PassWeights<typename Operand::Number> w,
+/// One pass: all tiles, Outputs outputs from output `o` on, and the inputs from p.first + `first` on, which are those
+/// of the weights from `begin` on. The weights stay in the first-level cache.
+template <typename Operand, int MostRows, int Outputs, typename Weights>
+void multiply_pass(const PackedProduct& p, int64_t o, int64_t first, Weights w, int64_t begin, int64_t inputs,
                    NextWeights ahead) {
-  using Number = typename Operand::Number;
-  const auto* x = static_cast<const Number*>(p.x);
+  const auto* x = static_cast<const typename Operand::Number*>(p.x);
   const int64_t tiles_of_a_row = (p.tiles + tile_outputs - 1) / tile_outputs,
-                part = (w.inputs / Operand::vector + tiles_of_a_row - 1) / tiles_of_a_row * Operand::vector;
+                part = (inputs / Operand::vector + tiles_of_a_row - 1) / tiles_of_a_row * Operand::vector;
   const TileRows split = tile_rows_of(p.rows, tiles_of(p.rows, MostRows));
   NextWeights next = ahead;
   for (int64_t t = 0; t < p.tiles; ++t) {
-    const int64_t first = first_row(split, p.first_tile + t),
+    const int64_t row_of_x = first_row(split, p.first_tile + t),
                   rows = split.least + (p.first_tile + t < split.larger ? 1 : 0);
-    if (p.tiles > 1) {  // each tile fetches a part of a row
+    if (p.tiles < ahead.rows) {  // each tile fetches some rows
+      const int64_t row = t * ahead.rows / p.tiles;
+      next.from = ahead.from + row * ahead.row_bytes;
+      next.rows = (t + 1) * ahead.rows / p.tiles - row;
+    } else if (p.tiles > 1) {  // or a part of one
       const int64_t row = t / tiles_of_a_row, at = t % tiles_of_a_row * part;
-      next.from = ahead.from + row * ahead.row_bytes + at * static_cast<int64_t>(sizeof(Number));
+      next.from = ahead.from + row * ahead.row_bytes + at / Operand::vector * ahead.step;
       next.rows = row < ahead.rows ? 1 : 0;
       next.inputs = ahead.inputs - at < part ? ahead.inputs - at : part;
     }
-    multiply_rows<Operand, Outputs, MostRows>(rows, w, x + first * p.x_inputs + (p.first + begin) * rows,
-                                              p.first + begin > 0, p.y + first * p.stride + o, p.stride, next);
+    multiply_rows<Operand, Outputs, MostRows>(rows, w, begin, inputs,
+                                              x + row_of_x * p.x_inputs + (p.first + first) * rows, p.first + first > 0,
+                                              p.y + row_of_x * p.stride + o, p.stride, next);
   }
 }
 
 /// Outputs outputs from output `o` on, and inputs [begin, end). Those beyond the last whole vector are a pass of their
-/// own, of weights that are padded with zeros.
-template <typename Operand, int MostRows, int Outputs>
+/// own, of weights that are padded with zeros. Weights that several tiles multiply are widened once.
+template <typename Operand, int MostRows, int Outputs, typename Weights>
 void multiply_outputs(const PackedProduct& p, int64_t o, int64_t begin, int64_t end) {
   using Number = typename Operand::Number;
-  const Number* w = static_cast<const Number*>(p.w) + o * p.w_stride;
+  const Weights w(p, o);
   const int64_t left = p.outputs - o - Outputs;
-  NextWeights next{.row_bytes = p.w_stride * static_cast<int64_t>(sizeof(Number)),
-                   .rows = left < tile_outputs ? left : tile_outputs};
+  NextWeights next{.row_bytes = w.address(1, 0) - w.address(0, 0),
+                   .rows = left < tile_outputs ? left : tile_outputs,
+                   .step = w.address(0, Operand::vector) - w.address(0, 0)};
   const int64_t whole = end - (end - begin) % Operand::vector;
   for (int64_t at = begin; at < whole; at += pass<Operand>) {
-    next.from = reinterpret_cast<const char*>(w + Outputs * p.w_stride + at);
+    next.from = w.address(Outputs, at);
     next.inputs = whole - at < pass<Operand> ? whole - at : pass<Operand>;
-    multiply_pass<Operand, MostRows, Outputs>(p, o, at, {w + at, p.w_stride, next.inputs}, next);
+    w.fetch_scales(Outputs, next.rows, at);
+    if constexpr (Weights::widened) {
+      if (p.tiles > 1) {
+        Number wide[Outputs][pass<Operand>];
+        for (int i = 0; i < Outputs; ++i)
+          for (int64_t n = 0; n < next.inputs; n += Operand::vector) Operand::store(wide[i] + n, w.at(i, at + n));
+        const StoredWeights<Operand> widened(wide[0], pass<Operand>);
+        multiply_pass<Operand, MostRows, Outputs>(p, o, at, widened, 0, next.inputs, next);
+        continue;
+      }
+    }
+    multiply_pass<Operand, MostRows, Outputs>(p, o, at, w, at, next.inputs, next);
   }
   if (whole == end && begin < end) return;
   Number padded[Outputs][Operand::vector]{};
-  for (int i = 0; i < Outputs; ++i)
-    for (int64_t k = whole; k < end; ++k) padded[i][k - whole] = w[i * p.w_stride + k];
-  multiply_pass<Operand, MostRows, Outputs>(p, o, whole,
-                                            {padded[0], Operand::vector, whole < end ? Operand::vector : 0}, {});
+  for (int i = 0; i < Outputs && whole < end; ++i) w.copy(i, whole, end - whole, padded[i]);
+  multiply_pass<Operand, MostRows, Outputs>(p, o, whole, StoredWeights<Operand>(padded[0], Operand::vector), 0,
+                                            whole < end ? Operand::vector : 0, {});
 }
 
-template <typename Operand, int MostRows>
+template <typename Operand, int MostRows, typename Weights>
 void multiply_all_outputs(const PackedProduct& p, int64_t begin, int64_t end) {
   int64_t o = 0;
   for (; o + tile_outputs <= p.outputs; o += tile_outputs)
-    multiply_outputs<Operand, MostRows, tile_outputs>(p, o, begin, end);
-  for (; o < p.outputs; ++o) multiply_outputs<Operand, MostRows, 1>(p, o, begin, end);
+    multiply_outputs<Operand, MostRows, tile_outputs, Weights>(p, o, begin, end);
+  for (; o < p.outputs; ++o) multiply_outputs<Operand, MostRows, 1, Weights>(p, o, begin, end);
 }
 
 constexpr int streamed_rows = 2, most_passes = 64;
-constexpr int64_t lines_ahead = 48;  // measured (bench/gemv.sh)
+constexpr int64_t bytes_ahead = 3072, coded_bytes_ahead = 4096;  // measured (bench/gemv.sh)
+
+/// Adds up Passes passes of `inputs` inputs each of one row of the weights, from input `n` on, side by side.
+template <typename Operand, int Rows, int Passes, typename Weights>
+__attribute__((always_inline)) inline void stream_passes(Weights w, int64_t i, int64_t n, int64_t inputs,
+                                                         const typename Operand::Number* x, Floats (*sums)[Rows]) {
+  Floats own[Passes][Rows]{};
+  for (int64_t k = 0; k < inputs; k += Operand::vector) {
+    for (int c = 0; c < Passes; ++c) {
+      const int64_t at = n + c * inputs + k;
+      __builtin_prefetch(w.address(i, at) + (Weights::widened ? coded_bytes_ahead : bytes_ahead), /*write=*/0, /*second-level cache*/ 2);
+      const typename Operand::Vector weights = w.at(i, at);
+      for (int r = 0; r < Rows; ++r)
+        own[c][r] = Operand::add_products(own[c][r], weights, Operand::load(x + at * Rows + r * Operand::vector));
+    }
+  }
+  for (int c = 0; c < Passes; ++c)
+    for (int r = 0; r < Rows; ++r) sums[c][r] = own[c][r];
+}
 
 /// One or two rows, whose time is that of reading the weights: those of Outputs outputs from output `o` on, one row of
-/// them after the other, as they lie in memory. The sums are those of multiply_outputs().
-template <typename Operand, int Rows, int Outputs>
+/// them after the other, as they lie in memory. The sums are those of multiply_outputs(). Codes are so short that the
+/// additions of one pass, each of which waits for the one before, would take longer than reading them.
+template <typename Operand, int Rows, int Outputs, typename Weights>
 void stream_outputs(const PackedProduct& p, int64_t o) {
   using Number = typename Operand::Number;
+  constexpr int beside = Weights::widened ? 4 : 1;
   const int64_t whole = p.inputs / Operand::vector * Operand::vector;
-  Floats sums[most_passes][Rows][Outputs];
+  const auto* x = static_cast<const Number*>(p.x);
+  const Weights w(p, o);
+  Floats sums[Outputs][most_passes][Rows];
   int64_t passes = 0;
   for (int i = 0; i < Outputs; ++i) {
-    const Number *x = static_cast<const Number*>(p.x), *w = static_cast<const Number*>(p.w) + (o + i) * p.w_stride;
     passes = 0;
-    for (int64_t n = 0; n < whole; ++passes) {
-      Floats own[Rows]{};
-      const int64_t end = whole - n < pass<Operand> ? whole : n + pass<Operand>;
-      for (; n < end; n += Operand::vector, x += Rows * Operand::vector) {
-        __builtin_prefetch(reinterpret_cast<const char*>(w + n) + 64 * lines_ahead, /*write=*/0, /*L2*/ 2);
-        const typename Operand::Vector weights = Operand::load(w + n);
-        for (int r = 0; r < Rows; ++r)
-          own[r] = Operand::add_products(own[r], weights, Operand::load(x + r * Operand::vector));
-      }
-      for (int r = 0; r < Rows; ++r) sums[passes][r][i] = own[r];
-    }
+    int64_t n = 0;
+    for (; n + beside * pass<Operand> <= whole; n += beside * pass<Operand>, passes += beside)
+      stream_passes<Operand, Rows, beside>(w, i, n, pass<Operand>, x, sums[i] + passes);
+    for (; n < whole; n += pass<Operand>, ++passes)
+      stream_passes<Operand, Rows, 1>(w, i, n, whole - n < pass<Operand> ? whole - n : pass<Operand>, x,
+                                      sums[i] + passes);
     if (whole == p.inputs) continue;
     Number padded[Operand::vector]{};
-    for (int64_t k = whole; k < p.inputs; ++k) padded[k - whole] = w[k];
+    w.copy(i, whole, p.inputs - whole, padded);
     for (int r = 0; r < Rows; ++r)
-      sums[passes][r][i] =
-          Operand::add_products(Floats{}, Operand::load(padded), Operand::load(x + r * Operand::vector));
+      sums[i][passes][r] = Operand::add_products(Floats{}, Operand::load(padded),
+                                                 Operand::load(x + whole * Rows + r * Operand::vector));
     ++passes;
   }
   for (int r = 0; r < Rows; ++r) {
     Four total{};
     for (int64_t n = 0; n < passes; ++n) {
-      const auto& of = sums[n][r];
-      const Four sum = sums_of(of[0], of[Outputs > 1 ? 1 : 0], of[Outputs > 2 ? 2 : 0], of[Outputs > 3 ? 3 : 0]);
+      const auto of = [&](int i) { return sums[Outputs > i ? i : 0][n][r]; };
+      const Four sum = sums_of(of(0), of(1), of(2), of(3));
       total = n == 0 ? sum : sum + total;
     }
     __builtin_memcpy(p.y + r * p.stride + o, &total, sizeof(float) * Outputs);
   }
 }
 
-template <typename Operand, int Rows>
+template <typename Operand, int Rows, typename Weights>
 void stream(const PackedProduct& p) {
   int64_t o = 0;
-  for (; o + tile_outputs <= p.outputs; o += tile_outputs) stream_outputs<Operand, Rows, tile_outputs>(p, o);
-  for (; o < p.outputs; ++o) stream_outputs<Operand, Rows, 1>(p, o);
+  for (; o + tile_outputs <= p.outputs; o += tile_outputs) stream_outputs<Operand, Rows, tile_outputs, Weights>(p, o);
+  for (; o < p.outputs; ++o) stream_outputs<Operand, Rows, 1, Weights>(p, o);
 }
 
 /// A single tile reads the weights in the order of memory. Several have all outputs of a pass together, so that their
 /// rows stay in the second-level cache.
-template <typename Operand, int MostRows>
-void multiply(const PackedProduct& p) {
+template <typename Operand, int MostRows, typename Weights>
+void multiply_weights(const PackedProduct& p) {
   if (p.rows <= streamed_rows && p.first == 0 && p.inputs < (most_passes - 1) * pass<Operand>)
-    return p.rows == 1 ? stream<Operand, 1>(p) : stream<Operand, 2>(p);
+    return p.rows == 1 ? stream<Operand, 1, Weights>(p) : stream<Operand, 2, Weights>(p);
   const int64_t at_once = p.tiles > 1 && p.inputs > 0 ? pass<Operand> : p.inputs;
   int64_t begin = 0;
   do {
-    multiply_all_outputs<Operand, MostRows>(p, begin, p.inputs - begin < at_once ? p.inputs : begin + at_once);
+    multiply_all_outputs<Operand, MostRows, Weights>(p, begin,
+                                                     p.inputs - begin < at_once ? p.inputs : begin + at_once);
     begin += at_once;
   } while (begin < p.inputs);
+}
+
+template <typename Operand, int MostRows>
+void multiply(const PackedProduct& p) {
+#ifdef __AVX512BF16__
+  if constexpr (sizeof(typename Operand::Number) == 2) {
+    if (p.codes.bits == 8) return multiply_weights<Operand, MostRows, ByteWeights>(p);
+    if (p.codes.bits == 4) return multiply_weights<Operand, MostRows, NibbleWeights>(p);
+  }
+#endif
+  multiply_weights<Operand, MostRows, StoredWeights<Operand>>(p);
 }
 
 template <typename Operand>
