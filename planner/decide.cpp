@@ -28,9 +28,11 @@ std::string precision_list() {
 }
 
 bool computed(DType type) { return type == DType::F32 || type == DType::F16 || type == DType::BF16; }
-bool quantises(const ModelMetadata& metadata) {
-  return std::any_of(metadata.parts.begin(), metadata.parts.end(),
-                     [](const Part& part) { return part.quantised.elements > 0; });
+bool quantises(const ModelMetadata& metadata, DType precision) {
+  return std::any_of(metadata.parts.begin(), metadata.parts.end(), [&](const Part& part) {
+    const Quantised& q = part.quantised;
+    return precision == DType::I8A8 ? q.rows > 0 || q.shared_rows > 0 : q.elements > 0;
+  });
 }
 
 /// Returns the longest sequence that is served: the requested length, but at most the positions of a causal stack.
@@ -134,7 +136,7 @@ class Decider {
                          "the precision out, or state F32",
                      {}};
     }
-    if (is_quantized(demand_.precision) && !quantises(metadata_)) {
+    if (is_quantized(demand_.precision) && !quantises(metadata_, demand_.precision)) {
       return Refusal{
           Reason::UnsupportedPrecision,
           precision +
@@ -142,9 +144,10 @@ class Decider {
               "out, or inspect the model again if an earlier version wrote the metadata",
           {}};
     }
-    if (demand_.precision == DType::I4 && hardware_.kind == DeviceKind::GPU) {
-      return Refusal{
-          Reason::UnsupportedPrecision, "I4 is served on CPUs only by this version; I8 is served on GPUs, too", {}};
+    if (is_quantized(demand_.precision) && demand_.precision != DType::I8 && hardware_.kind == DeviceKind::GPU) {
+      return Refusal{Reason::UnsupportedPrecision,
+                     precision + " is served on CPUs only by this version; I8 is served on GPUs, too",
+                     {}};
     }
     if (hardware_.device_memory <= 0) {
       const std::string product =

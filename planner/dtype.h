@@ -8,13 +8,16 @@
 
 namespace pm {
 
-/// I4 is a precision only: codes of four bits, two in a byte. No tensor of a checkpoint has it.
-enum class DType : uint8_t { F32, F16, BF16, F64, I8, U8, Bool, I16, I32, I64, I4 };
+/// I4 and I8A8 are precisions only, no tensor of a checkpoint has them: codes of four bits, two in a byte; and codes of
+/// eight bits with a scale for each row, which multiply activations that are rounded to eight bits.
+enum class DType : uint8_t { F32, F16, BF16, F64, I8, U8, Bool, I16, I32, I64, I4, I8A8 };
 
 /// Returns true for the precisions that hold matrices as integer codes with scales.
-constexpr bool is_quantized(DType precision) { return precision == DType::I8 || precision == DType::I4; }
+constexpr bool is_quantized(DType precision) {
+  return precision == DType::I8 || precision == DType::I4 || precision == DType::I8A8;
+}
 
-/// Bytes of one element. Throws std::logic_error for I4, whose codes share bytes.
+/// Bytes of one element. Throws std::logic_error for I4, whose codes share bytes, and I8A8, which no tensor has.
 constexpr int64_t size_of(DType type) {
   switch (type) {
     case DType::F64:
@@ -32,7 +35,8 @@ constexpr int64_t size_of(DType type) {
     case DType::Bool:
       return 1;
     case DType::I4:
-      throw std::logic_error("the size of one code of I4 is asked for; codes come in groups");
+    case DType::I8A8:
+      throw std::logic_error("the size of one code of I4 or I8A8 is asked for; codes come in groups");
   }
   return 0;
 }
@@ -62,6 +66,8 @@ constexpr std::string_view name_of(DType type) {
       return "I64";
     case DType::I4:
       return "I4";
+    case DType::I8A8:
+      return "I8A8";
   }
   return "?";
 }
@@ -75,7 +81,7 @@ constexpr std::optional<DType> dtype_of(std::string_view name) {
 }
 
 /// The precisions of a plan, as spec.precision and --precision spell them.
-constexpr DType precisions[] = {DType::F32, DType::F16, DType::BF16, DType::I8, DType::I4};
+constexpr DType precisions[] = {DType::F32, DType::F16, DType::BF16, DType::I8, DType::I4, DType::I8A8};
 /// Returns the precision of that name; nothing for another name.
 constexpr std::optional<DType> precision_of(std::string_view name) {
   for (DType type : precisions)

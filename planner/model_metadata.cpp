@@ -128,6 +128,7 @@ json part_json(const Part& part, DType usual) {
       out["q"].push_back(q.wide_scales);
     }
   }
+  if (const Quantised& q = part.quantised; q.rows != 0 || q.shared_rows != 0) out["w"] = {q.rows, q.shared_rows};
   if (part.routed.experts != 0) out["r"] = {part.routed.experts, part.routed.per_token};
   if (part.layout != 0) out["l"] = part.layout;
   for (const Use& use : part.also) out["a"].push_back(use_json(use));
@@ -286,6 +287,14 @@ Quantised read_quantised(const json& value, const std::string& path, const Part&
           reader.integer("wideScales", 0, scales)};
 }
 
+/// [scales per unit, scales of a rank], of I8A8.
+void read_rows(const json& value, const std::string& path, Part& part) {
+  const json items = items_of(value, path, "[scales per unit, scales of a rank]", {"rows", "shared"});
+  const JsonReader reader(items, path);
+  part.quantised.rows = reader.integer("rows", 0, part.elements_per_unit);
+  part.quantised.shared_rows = reader.integer("shared", 0, max_elements);
+}
+
 /// [experts, experts of a token].
 RoutedShare read_routed(const json& value, const std::string& path) {
   const json items = items_of(value, path, "[experts, experts of a token]", {"experts", "token"});
@@ -333,6 +342,7 @@ Part read_part(const JsonReader& reader, const json& value, DType usual) {
   part.dtype = read_dtype(reader, "t", usual);
   part.keep = reader.flag("k", false);
   if (reader.has("q")) part.quantised = read_quantised(value["q"], reader.path("q"), part);
+  if (reader.has("w")) read_rows(value["w"], reader.path("w"), part);
   if (reader.has("r")) part.routed = read_routed(value["r"], reader.path("r"));
   part.layout = static_cast<int>(reader.integer("l", 0, max_layouts, 0));
   if (!reader.has("a")) return part;
@@ -391,44 +401,6 @@ void check(const ModelMetadata& metadata) {
 }
 
 }  // namespace
-
-int64_t layers_in(const std::vector<LayerRun>& runs) {
-  int64_t layers = 0;
-  for (const LayerRun& run : runs) layers += run.count;
-  return layers;
-}
-
-std::vector<HeadLayout> head_layouts(const StackMetadata& stack) {
-  if (stack.heads <= 0) return {};
-  std::vector<HeadLayout> all{{stack.heads, stack.kv_heads, stack.head_dim, {}}};
-  all.insert(all.end(), stack.layouts.begin(), stack.layouts.end());
-  return all;
-}
-
-int64_t recurrent_layers(const StackMetadata& stack) { return layers_in(stack.recurrence.layers); }
-
-int64_t cached_layers(const StackMetadata& stack, int number) {
-  if (number > 0) return layers_in(stack.layouts[static_cast<size_t>(number) - 1].layers);
-  int64_t layers = stack.recurrence.units > 0 ? layers_in(stack.recurrence.attending) : stack.layers;
-  for (const KeyReuse& reuse : stack.reuses) layers -= layers_in(reuse.layers);
-  for (const HeadLayout& layout : stack.layouts) layers -= layers_in(layout.layers);
-  return layers;
-}
-
-DType compute_type(const ModelMetadata& metadata, DType precision) {
-  if (!is_quantized(precision)) return precision;
-  return metadata.dtype == DType::F16 || metadata.dtype == DType::BF16 ? metadata.dtype : DType::F32;
-}
-
-int64_t held_bytes(const ModelMetadata& metadata, const Part& part, int64_t units, DType precision) {
-  const int64_t element = size_of(part.keep ? part.dtype : compute_type(metadata, precision));
-  if (!is_quantized(precision)) return units * part.elements_per_unit * element;
-  const Quantised& q = part.quantised;
-  const int64_t scales = units * q.scales + (units + code_group - 1) / code_group * q.block_scales;
-  const int64_t others = units * (part.elements_per_unit - q.elements) * element + scales * scale_bytes;
-  if (precision == DType::I8 || part.axis == Axis::Vocab) return others + units * q.elements;
-  return others + units * q.wide_elements + (scales - units * q.wide_scales) * code_group / 2;
-}
 
 json to_json(const ModelMetadata& metadata) {
   json stacks = json::array(), parts = json::array();

@@ -39,14 +39,17 @@ struct Use {
   auto operator<=>(const Use&) const = default;
 };
 
-/// Counts the elements of a part that I8 and I4 hold as codes with scales: the matrices of products. A scale belongs to
-/// one output and `code_group` inputs. Where inputs are partitioned by heads whose size is not a multiple of
-/// `code_group`, a group is one head. I4 holds such a matrix, and those of Axis::Vocab, as I8 does.
+/// Counts the elements of a part that I8, I4 and I8A8 hold as codes with scales: the matrices of products. A scale
+/// belongs to one output and `code_group` inputs. Where inputs are partitioned by heads whose size is not a multiple of
+/// `code_group`, a group is one head. I4 holds such a matrix, and those of Axis::Vocab, as I8 does. With I8A8 a scale
+/// belongs to one output and all inputs of the rank, except for those of Axis::Vocab.
 struct Quantised {
   int64_t elements = 0;      ///< per unit
   int64_t scales = 0;        ///< per unit
   int64_t block_scales = 0;  ///< per code_group units: where units are inputs (FFN columns of what goes down again)
   int64_t wide_elements = 0, wide_scales = 0;  ///< per unit, of those above: where a group is one head
+  int64_t rows = 0;                            ///< of I8A8: scales per unit
+  int64_t shared_rows = 0;                     ///< of I8A8: scales for all units of a rank, where units are inputs
   bool operator==(const Quantised&) const = default;
 };
 constexpr int64_t code_group = 32, scale_bytes = 2;

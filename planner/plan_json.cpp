@@ -303,7 +303,8 @@ Plan plan_from_json(const json& value) {
   plan.objective = *objective_of(objective);
   const auto precision = precision_of(reader.text("precision", 16));
   if (!precision)
-    JsonReader::fail(reader.path("precision"), "\"" + reader.text("precision", 16) + "\"", "F32, F16, BF16, I8 or I4");
+    JsonReader::fail(reader.path("precision"), "\"" + reader.text("precision", 16) + "\"",
+                     "F32, F16, BF16, I8, I4 or I8A8");
   plan.precision = *precision;
   plan.sequence_length = reader.integer("sequenceLength", 1, most);
   plan.step_tokens = reader.integer("stepTokens", 1, max_step_tokens, step_tokens);

@@ -19,8 +19,9 @@ PRECISIONS = {
     "BF16": ("bfloat16", 2),
     "I8": ("bfloat16", 17 / 16),
     "I4": ("bfloat16", 9 / 16),
+    "I8A8": ("bfloat16", 1),
 }  # what is stored, as checkpoints are; bytes of a weight as it is read: of integers with a scale for each 32
-GGUF = {"I8": "gguf_q8", "I4": "gguf_q4"}
+GGUF = {"I8": "gguf_q8", "I4": "gguf_q4", "I8A8": "gguf_q8"}
 
 
 def run(description, compare, add_arguments):
@@ -74,6 +75,6 @@ def engines_of(arguments, precision, threads, paths, log, stack):
     if "hf" in wanted and precision not in GGUF:
         yield peer("Hugging Face", "hf", paths["huggingface"])
     if "ct2" in wanted and precision not in ("BF16", "I4"):
-        yield peer("CTranslate2", "ct2", paths["ctranslate2"], "int8" if precision == "I8" else "float32")
+        yield peer("CTranslate2", "ct2", paths["ctranslate2"], "int8" if "I8" in precision else "float32")
     if "llama" in wanted:
         yield peer("llama.cpp", "llama", paths[GGUF.get(precision, "gguf")])

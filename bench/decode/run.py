@@ -28,7 +28,7 @@ def matrices(shape, precision):
     """Returns the matrices that one token reads, as OUT, IN and the bytes of a row."""
     element = PRECISIONS[precision][1]
     rows = [(out, into, int(into * element)) for out, into in layer_matrices(shape)]
-    head = PRECISIONS["I8"][1] if precision == "I4" else element
+    head = PRECISIONS["I8"][1] if precision in ("I4", "I8A8") else element
     return rows + [(shape.vocabulary, shape.hidden, int(shape.hidden * head))]
 
 

@@ -33,15 +33,21 @@ int main(int argc, char** argv) {
     const char* name;
     at::ScalarType type;  ///< of codes: in which their model computes
     int bits = 0;         ///< of codes
+    int input_bits = 0;
   };
-  for (const Stored& stored : {Stored{"Float", at::kFloat}, Stored{"BFloat16", at::kBFloat16},
-                               Stored{"Half", at::kHalf}, Stored{"I8", at::kFloat, 8}, Stored{"I4", at::kFloat, 4},
-                               Stored{"I8 BF16", at::kBFloat16, 8}, Stored{"I4 BF16", at::kBFloat16, 4}}) {
+  for (const Stored& stored :
+       {Stored{"Float", at::kFloat}, Stored{"BFloat16", at::kBFloat16}, Stored{"Half", at::kHalf},
+        Stored{"I8", at::kFloat, 8}, Stored{"I4", at::kFloat, 4}, Stored{"I8 BF16", at::kBFloat16, 8},
+        Stored{"I4 BF16", at::kBFloat16, 4}, Stored{"I8A8", at::kBFloat16, 8, 8}}) {
     std::vector<at::Tensor> weights;
     std::vector<pm::ops::QuantizedMatrix> quantized;
     for (int64_t i = 0; i < copies; ++i) {
       const at::Tensor w = at::randn({out, in});
-      if (stored.bits > 0) quantized.push_back(pm::ops::quantized(w, {.bits = stored.bits}, stored.type));
+      if (stored.bits > 0) {
+        const pm::ops::CodeLayout layout{
+            .group = stored.input_bits > 0 ? in : 32, .bits = stored.bits, .input_bits = stored.input_bits};
+        quantized.push_back(pm::ops::quantized(w, layout, stored.type));
+      }
       weights.push_back(stored.bits > 0 ? quantized.back().codes : w.to(stored.type));
     }
     const bool codes = stored.bits > 0;  // reads and counts the codes without scales

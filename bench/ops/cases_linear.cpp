@@ -5,6 +5,7 @@
 
 #include "bench/ops/case.h"
 #include "tests/unit/worker/ops/reference.h"
+#include "worker/ops/cpu/kernels/kernels.h"
 
 namespace pm::bench {
 
@@ -29,6 +30,7 @@ struct Shape {
   std::vector<int64_t> rows;
   bool has_bias = false, is_large = false;
   int64_t group = 32;               ///< of codes: inputs that share a scale
+  int input_bits = 0;               ///< of codes: 8 rounds x, too
   bool scales_follow_rows = false;  ///< of codes: as the loader lays them out for Sharded and Offload
   at::ScalarType compute_type =
       at::kFloat;  ///< of codes: of the model's other parameters; devices may round weights to it
@@ -36,13 +38,17 @@ struct Shape {
 
 bool is_codes(at::ScalarType type) { return type == at::kChar || type == at::kByte; }
 
+/// Returns whether this CPU rounds codes to the type of the products.
+bool rounds(at::ScalarType product) { return product == at::kBFloat16 && ops::kernels().bf16_products; }
+
 Matrix random_matrix(const Shape& shape) {
   Matrix matrix;
   const at::Tensor values = at::randn({shape.out, shape.in});
   if (shape.has_bias) matrix.bias = at::randn({shape.out}).to(at::kBFloat16);
   if (is_codes(shape.type)) {
-    matrix.quantized =
-        ops::quantized(values, {.group = shape.group, .bits = shape.type == at::kByte ? 4 : 8}, shape.compute_type);
+    const ops::CodeLayout layout{
+        .group = shape.group, .bits = shape.type == at::kByte ? 4 : 8, .input_bits = shape.input_bits};
+    matrix.quantized = ops::quantized(values, layout, shape.compute_type);
     if (shape.scales_follow_rows) {
       const at::Tensor rows =
           at::cat({matrix.quantized.codes.view(at::kByte), matrix.quantized.scales.view(at::kByte)}, 1).contiguous();
@@ -71,9 +77,10 @@ void add_cases(std::vector<Case>& cases, const Shape& shape) {
     Case one{.name = std::string(type_name(shape.type)) + " [" + std::to_string(shape.out) + ", " +
                      std::to_string(shape.in) + "]" + (shape.has_bias ? " + bias" : "") +
                      (shape.scales_follow_rows ? ", scales in the rows" : "") +
-                     (codes && product != at::kFloat ? std::string(" for ") + type_name(product) : "") + ", " +
-                     std::to_string(rows) + (rows == 1 ? " row" : " rows"),
-             .tolerance = fp32_tolerance,
+                     (codes && product != at::kFloat ? std::string(" for ") + type_name(product) : "") +
+                     (shape.input_bits > 0 ? ", x rounded" : "") + ", " + std::to_string(rows) +
+                     (rows == 1 ? " row" : " rows"),
+             .tolerance = codes && rounds(product) ? rounding_error(product) : fp32_tolerance,
              .is_large = shape.is_large};
     if (prefill || product != at::kFloat)
       one.device_tolerance = codes && product != at::kFloat ? rounding_error(product) : matrix_unit_tolerance;
@@ -87,7 +94,8 @@ void add_cases(std::vector<Case>& cases, const Shape& shape) {
       // Devices may round x to the type of the products; these numbers are the same in both types.
       const at::Tensor x = at::randn({rows, shape.in}).to(product).to(at::kFloat);
       const auto expected = [=]() -> Outputs {
-        const at::Tensor y = at::mm(x.to(at::kDouble), given.values.to(at::kDouble).t());
+        const at::Tensor entering = shape.input_bits > 0 ? ops::rounded_inputs(x) : x;
+        const at::Tensor y = at::mm(entering.to(at::kDouble), given.values.to(at::kDouble).t());
         return {given.bias.defined() ? y + given.bias.to(at::kDouble) : y};
       };
       const auto on = [=](at::Device device) -> Run {
@@ -132,6 +140,7 @@ std::vector<Case> quantized_linear_cases() {
   add_cases(cases, {.type = at::kChar, .out = 1000, .in = 1024, .rows = {1, 2, 3, 8, 32, 33, 128}});
   add_cases(cases, {.type = at::kChar, .out = 333, .in = 200, .rows = {1, 8, 40}, .has_bias = true, .group = 80});
   add_cases(cases, {.type = at::kChar, .out = 64, .in = 1024, .rows = {1, 8}, .scales_follow_rows = true});
+  add_cases(cases, {.type = at::kChar, .out = 333, .in = 200, .rows = {1, 2, 8, 40}, .group = 200, .input_bits = 8});
   for (at::ScalarType compute_type : {at::kHalf, at::kBFloat16})
     add_cases(cases, {.type = at::kChar, .out = 333, .in = 224, .rows = {1, 4, 5, 40}, .compute_type = compute_type});
   for (at::ScalarType compute_type : {at::kFloat, at::kBFloat16})

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """With precision I8 or I4 a model gives exactly the results of transformers with the same quantized weights, and nearly
-those of the original weights.
+those of the original weights. test_rounded_activations.py has I8A8.
 
 A weight is round(w / scale) x scale, with a scale for each output and each group of 32 inputs. I8: the largest |w| /
 127, rounded up to bf16. I4: the w of the largest |w| / -8, rounded to bf16, with numbers from -8 to 7. Where inputs are
@@ -55,6 +55,7 @@ CASES = [next(case for case in cases.CASES if case.model_class == name) for name
 def dequantized(w, group, bits=8):
     """[out, in] fp32 -> the same after quantizing, by the rules above in fp32."""
     out, size = w.shape
+    group = group or size
     groups = -(-size // group)
     padded = numpy.zeros((out, groups * group), numpy.float32)
     padded[:, :size] = w
@@ -106,11 +107,13 @@ def quantized_case(case, precision):
 
 
 def codes_of(case, name, precision):
-    """Inputs of a group, and bits of a code."""
+    """Inputs of a group, or None for all, and bits of a code."""
     table, head = MODELS[case.model_class]
+    scores = re.search(SCORES, name) or (table and re.search(table, name))
+    if precision == "I8A8" and not scores:
+        return None, 8
     if re.search(OUT, name):
         return head, 8
-    scores = re.search(SCORES, name) or (table and re.search(table, name))
     return 32, 4 if precision == "I4" and not scores else 8
 
 
@@ -207,7 +210,7 @@ def plan(case, precision, devices, *more):
     return json.loads(worker.run("plan", "--model", fixtures.checkpoint(case), *options, "--json").stdout)
 
 
-@pytest.mark.parametrize("precision", ["I8", "I4"])
+@pytest.mark.parametrize("precision", ["I8", "I4", "I8A8"])
 def test_what_a_rank_holds_is_what_the_plan_says(precision):
     """The worker refuses to run otherwise; here the plan's figure is counted by hand."""
     case = CASES[1]
@@ -223,11 +226,11 @@ def bytes_of(case, name, w, precision):
     if w.ndim != 2 or not re.search(f"{LAYER}|{SCORES}", name):
         return 4 * w.size
     group, bits = codes_of(case, name, precision)
-    scales = w.shape[0] * -(-w.shape[1] // group)
+    scales = w.shape[0] * -(-w.shape[1] // (group or w.shape[1]))
     return (scales * 16 if bits == 4 else w.size) + 2 * scales
 
 
-@pytest.mark.parametrize("precision", ["I8", "I4"])
+@pytest.mark.parametrize("precision", ["I8", "I4", "I8A8"])
 @pytest.mark.parametrize("strategy, ranks", sorted({(strategy, ranks) for _, strategy, ranks in GATHERED}))
 def test_bytes_of_fully_sharded_ranks_are_those_of_the_plan(strategy, ranks, precision):
     """A rank holds two gather buffers of the largest layer and the replicated parameters; all other weights are

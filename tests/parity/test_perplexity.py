@@ -15,7 +15,7 @@ import worker
 FOLDER = worker.REPOSITORY / "examples/tiny-stories"
 STORIES, WIDTH = 24, 192
 # the most that a precision may add to the perplexity of fp32, as a factor
-BOUNDS = {"F16": 1.0005, "BF16": 1.002, "I8": 1.001, "I4": 1.01}
+BOUNDS = {"F16": 1.0005, "BF16": 1.002, "I8": 1.001, "I4": 1.01, "I8A8": 1.01}
 
 
 @pytest.fixture(scope="module")

@@ -57,8 +57,9 @@ void ModelOptions::add_to(CLI::App& subcommand) {
   subcommand
       .add_option(
           "--precision", precision,
-          "Data type of the weights; I8 and I4 hold matrices as integers of 8 and 4 bits (default: the checkpoint's)")
-      ->check(CLI::IsMember({"F32", "F16", "BF16", "I8", "I4"}));
+          "Data type of the weights; I8 and I4 hold matrices as integers of 8 and 4 bits, I8A8 rounds activations to 8 "
+          "bits too (default: the checkpoint's)")
+      ->check(CLI::IsMember({"F32", "F16", "BF16", "I8", "I4", "I8A8"}));
   subcommand.add_flag(
       "--no-graphs", no_graphs,
       "Launch the kernels of every decode step one by one instead of replaying CUDA graphs, which are captured "

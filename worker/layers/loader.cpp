@@ -54,6 +54,7 @@ at::ScalarType scalar_type(DType type) {
     case DType::I8:
       return at::kChar;
     case DType::I4:
+    case DType::I8A8:
       break;
     case DType::U8:
       return at::kByte;
@@ -70,6 +71,7 @@ at::ScalarType scalar_type(DType type) {
 }
 
 ops::CodeLayout code_layout(const Param& param, int64_t in, DType precision) {
+  if (policy::rounds_inputs(param, precision)) return {in, std::max<int64_t>(1, in), 8, 8};
   return {in, policy::scale_group(param), policy::code_bits(param, precision)};
 }
 

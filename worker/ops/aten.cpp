@@ -136,7 +136,8 @@ at::Tensor Backend::linear(const at::Tensor& given, const at::Tensor& weight, co
 
 at::Tensor Backend::quantized_linear(const at::Tensor& given, const QuantizedMatrix& w, const at::Tensor& bias,
                                      at::ScalarType result) const {
-  const at::Tensor x = given.to(at::kFloat);
+  const bool rounds = w.layout.input_bits == 8 && given.numel() > 0;
+  const at::Tensor x = rounds ? rounded_inputs(given.to(at::kFloat)) : given.to(at::kFloat);
   const int64_t out = w.out(), rows = std::max<int64_t>(16, tile_bytes / std::max<int64_t>(1, 4 * w.layout.in));
   at::Tensor y = at::empty({x.size(0), out}, x.options());
   for (int64_t first = 0; first < out; first += rows) {

@@ -135,6 +135,13 @@ bool quantize(const float* rows, int64_t count, const CodeLayout& layout, std::b
   return finite;
 }
 
+constexpr float least_rounded = 0x1p-100f;  // a row of smaller numbers is 0, for 127 / it might be infinite
+
+at::Tensor rounded_inputs(const at::Tensor& x) {
+  const at::Tensor largest = at::amax(at::abs(x), 1, /*keepdim=*/true);
+  return at::where(largest < least_rounded, largest * 0, at::round(x * (127 / largest)) * (largest / 127));
+}
+
 QuantizedMatrix quantized(const at::Tensor& w, CodeLayout layout, at::ScalarType compute_type) {
   layout.in = w.size(1);
   const QuantizedMatrix matrix{at::empty({w.size(0), layout.code_bytes()}, layout.code_type()),

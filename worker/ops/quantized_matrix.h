@@ -14,6 +14,7 @@ namespace pm::ops {
 struct CodeLayout {
   int64_t in = 0, group = 32;  ///< inputs of a row, and of those that share a scale
   int bits = 8;                ///< of a code: 8, or 4 in groups of 32
+  int input_bits = 0;          ///< 8: x is rounded too (linear() below), and a group has all inputs; 0: it is not
 
   constexpr int64_t groups() const { return (in + group - 1) / group; }
   constexpr int64_t code_bytes() const { return bits == 4 ? groups() * group / 2 : in; }
@@ -54,7 +55,12 @@ QuantizedMatrix quantized_rows(const at::Tensor& bytes, const CodeLayout&, at::S
 /// Returns numbers x scales in fp32.
 at::Tensor dequantized(const QuantizedMatrix&);
 
+/// Returns x [tokens, in] fp32 rounded as with `input_bits` 8: each row to integers times the largest |x| of the row /
+/// 127; integers from -127 to 127, half to even.
+at::Tensor rounded_inputs(const at::Tensor& x);
+
 /// x [tokens, in] -> x W^T + bias [tokens, out] of type `result`. bias [out] is of any float type; undefined: no bias.
+/// With `input_bits` 8 it is the product of rounded_inputs(x); a CPU may multiply the integers.
 at::Tensor linear(const at::Tensor& x, const QuantizedMatrix&, const at::Tensor& bias,
                   at::ScalarType result = at::kFloat);
 

@@ -82,6 +82,12 @@ struct Amount {
       quantised.wide_elements += out * in / units;
       quantised.wide_scales += out * (in / units / group);
     }
+    if (rounds_inputs(param, DType::I8A8)) {
+      if (rule.dim != 1)
+        quantised.rows += out / units;
+      else
+        quantised.shared_rows += out;
+    }
     if (rule.dim != 1)
       quantised.scales += out / units * ((in + group - 1) / group);
     else if (rule.axis != Axis::Ffn)

@@ -202,7 +202,11 @@ int64_t scale_group(const Param& param) {
 int code_bits(const Param& param, DType precision) {
   if (!is_quantized(precision) || !param.matrix || param.keep) return 0;
   const bool wide = sharding_rule(param.role).axis == Axis::Vocab || scale_group(param) != code_group;
-  return precision == DType::I8 || wide ? 8 : 4;
+  return precision != DType::I4 || wide ? 8 : 4;
+}
+
+bool rounds_inputs(const Param& param, DType precision) {
+  return precision == DType::I8A8 && code_bits(param, precision) > 0 && sharding_rule(param.role).axis != Axis::Vocab;
 }
 
 Range rank_range(const Param& param, const Partition& partition, int rank) {

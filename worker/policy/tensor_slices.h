@@ -44,6 +44,9 @@ int64_t scale_group(const Param&);
 /// Returns the bits of a code where `precision` holds the parameter as integer codes: 8 or 4; 0: it does not. I4 takes
 /// 8 for the vocabulary, whose scores suffer most, and where a group is one head.
 int code_bits(const Param&, DType precision);
+/// Returns whether x is rounded to integers too, so that a scale belongs to one output and all inputs of a rank: with
+/// I8A8, but for the vocabulary.
+bool rounds_inputs(const Param&, DType precision);
 /// Returns the units of the parameter that `rank` holds under `partition`.
 Range rank_range(const Param&, const Partition& partition, int rank);
 

@@ -286,12 +286,12 @@ TEST(Decide, RefusesDevicesOfUnknownMemoryAndPrecisionsThatAreNotServed) {
   integers.dtype = DType::F16;
   integers.stacks[0].integers = true;
   EXPECT_EQ(planned(decide(integers, cpu(1, gibi), {})).precision, DType::F32);
-  for (const DType precision : {DType::F16, DType::BF16, DType::I8, DType::I4}) {
+  for (const DType precision : {DType::F16, DType::BF16, DType::I8, DType::I4, DType::I8A8}) {
     const Refusal refusal = refused(decide(integers, cpu(1, gibi), {.precision = precision}));
     EXPECT_EQ(refusal.reason, Reason::UnsupportedPrecision);
     EXPECT_THAT(refusal.message, HasSubstr("computes in integers of its own that F32 holds"));
   }
-  for (const DType precision : {DType::I8, DType::I4})
+  for (const DType precision : {DType::I8, DType::I4, DType::I8A8})
     EXPECT_THAT(refused(decide(test::decoder({}), cpu(1, gibi), {.precision = precision})).message,
                 HasSubstr("the metadata of this model names none"));
 }
@@ -333,12 +333,33 @@ TEST(Decide, HoldsGroupsOfOneHeadInEightBitsWhereTheRestHasFour) {
   EXPECT_EQ(metadata_from_json(to_json(metadata)), metadata);
 }
 
-TEST(Decide, RefusesI4OnGpus) {
+TEST(Decide, CountsOneScaleForEachRowOfARankWhereActivationsAreRounded) {
+  const ModelMetadata metadata = test::with_matrices(test::gpt_neo_2_7b());
+  const int64_t head = int64_t{50257} * 2560, groups = head / 32 * 2;
+  for (int ranks : {1, 2}) {
+    const auto weights = [&](DType precision) {
+      int64_t sum = 0;
+      const Plan plan = planned(
+          decide(metadata, cpu(ranks, 64 * gibi), {.tensor = ranks, .precision = precision, .max_concurrency = 1}));
+      for (const RankPlan& rank : plan.ranks) sum += rank.predicted.weights;
+      return sum;
+    };
+    const int64_t matrices = 32 * 12 * int64_t{2560} * 2560;
+    // q, k, v and up have a scale for each row; what goes back to the hidden size has one on each rank
+    const int64_t scales = 32 * (int64_t{3} * 2560 + 4 * 2560 + ranks * int64_t{2} * 2560) * 2;
+    EXPECT_EQ(weights(DType::F16) - weights(DType::I8A8), matrices + head - scales - groups) << ranks << " ranks";
+  }
+  EXPECT_EQ(metadata_from_json(to_json(metadata)), metadata);
+}
+
+TEST(Decide, RefusesI4AndI8A8OnGpus) {
   const Hardware gpus{.kind = DeviceKind::GPU, .devices = 1, .device_memory = 64 * gibi};
   const ModelMetadata metadata = test::with_matrices(test::gpt_neo_2_7b());
-  const Refusal refusal = refused(decide(metadata, gpus, {.precision = DType::I4}));
-  EXPECT_EQ(refusal.reason, Reason::UnsupportedPrecision);
-  EXPECT_THAT(refusal.message, HasSubstr("I4 is served on CPUs only"));
+  for (const DType precision : {DType::I4, DType::I8A8}) {
+    const Refusal refusal = refused(decide(metadata, gpus, {.precision = precision}));
+    EXPECT_EQ(refusal.reason, Reason::UnsupportedPrecision);
+    EXPECT_THAT(refusal.message, HasSubstr(std::string(name_of(precision)) + " is served on CPUs only"));
+  }
 }
 
 TEST(Decide, ServesNoLongerSequencesThanTheModelHasPositionsAndSaysSo) {

@@ -43,9 +43,12 @@ inline ModelMetadata with_matrices(ModelMetadata metadata) {
   const StackMetadata& s = metadata.stacks[0];
   for (Part& part : metadata.parts) {
     if (part.axis == Axis::Vocab) part.quantised = {s.hidden, s.hidden / 32, 0};
-    if (part.axis == Axis::Heads) part.quantised = {2 * s.head_dim * s.hidden, 2 * s.head_dim * s.hidden / 32, 0};
-    if (part.axis == Axis::KvRows) part.quantised = {2 * s.hidden, 2 * s.hidden / 32, 0};
-    if (part.axis == Axis::Ffn) part.quantised = {2 * s.hidden, s.hidden / 32, s.hidden};
+    if (part.axis == Axis::Heads) {
+      part.quantised = {2 * s.head_dim * s.hidden, 2 * s.head_dim * s.hidden / 32, 0};
+      part.quantised.rows = s.head_dim, part.quantised.shared_rows = s.hidden;
+    }
+    if (part.axis == Axis::KvRows) part.quantised = {2 * s.hidden, 2 * s.hidden / 32, 0, 0, 0, 2};
+    if (part.axis == Axis::Ffn) part.quantised = {2 * s.hidden, s.hidden / 32, s.hidden, 0, 0, 1, s.hidden};
   }
   return metadata;
 }

@@ -101,10 +101,14 @@ at::Tensor CpuBackend::linear(const at::Tensor& x, const at::Tensor& weight, con
   return y.defined() ? y : Backend::linear(x, weight, bias, result);
 }
 
-at::Tensor CpuBackend::quantized_linear(const at::Tensor& x, const QuantizedMatrix& w, const at::Tensor& bias,
+at::Tensor CpuBackend::quantized_linear(const at::Tensor& given, const QuantizedMatrix& w, const at::Tensor& bias,
                                         at::ScalarType /*result*/) const {
   const Gemv whole = described(w);
-  const bool known = x.numel() > 0 && (!bias.defined() || is_element(bias.scalar_type()));
+  const bool known = given.numel() > 0 && (!bias.defined() || is_element(bias.scalar_type())),
+             rounds = w.layout.input_bits == 8;
+  if (const PackedProducts* of = kernels().integer_products; rounds && known && of && whole.in <= most_integer_inputs)
+    return packed_linear(given, whole, bias, *of);
+  const at::Tensor x = rounds && known ? rounded_inputs(given) : given;
   const at::Tensor y = known ? product(x, whole, w.compute_type, bias, w.layout.code_bytes()) : at::Tensor();
   return y.defined() ? y : many_rows(x, whole, bias);
 }

@@ -4,7 +4,10 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <bit>
 #include <numeric>
+#include <span>
+#include <vector>
 
 #include "worker/ops/cpu/output_chunks.h"
 #include "worker/ops/cpu/scratch.h"
@@ -27,6 +30,7 @@ struct Product {
   float* y;
 
   bool pairs() const { return products.bytes == 2; }
+  bool integers() const { return products.bytes == 1; }
 
   /// Widens inputs [begin, begin + inputs) of `count` rows of the weights from `first` on to rows of `stride` numbers.
   void widen(int64_t first, int64_t count, int64_t begin, int64_t inputs, int64_t stride, std::byte* to) const {
@@ -39,14 +43,16 @@ struct Product {
       }
       auto* wide = static_cast<float*>(row.get(4 * inputs));
       kernels().widen(part, wide);
-      products.pack(wide, 1, inputs, inputs, to);
+      products.pack(wide, 1, inputs, inputs, to, nullptr);
     }
   }
 
   /// Sets the part's weights where they are read as they are stored, and returns whether they are.
   bool describe_stored(int64_t first, PackedProduct& part) const {
     int64_t row_bytes = weights.in * products.bytes;
-    if (weights.group == 0) {
+    if (integers()) {
+      part.w_stride = row_bytes = weights.w_stride;
+    } else if (weights.group == 0) {
       if (weights.type != (pairs() ? Element::BF16 : Element::F32)) return false;
       part.w_stride = weights.in;
     } else {
@@ -72,9 +78,25 @@ struct Product {
                        .y = y + first,
                        .stride = weights.out};
     if (describe_stored(first, part)) return products.multiply(part);
-    for (const int64_t end = first + count; first < end; first += part.outputs, part.y += part.outputs) {
+    for (const int64_t end = first + count; first < end; first += part.outputs) {
       part.outputs = std::min(end - first, most_outputs);
+      part.y = y + first;
       compute_widened(first, part);
+    }
+  }
+
+  /// Turns outputs [first, first + count) of the rows from `begin` on from sums of integers to numbers.
+  void scale(int64_t first, int64_t count, int64_t begin, std::span<const RoundedRow> of_rows) const {
+    thread_local Scratch scratch;
+    auto* scales = static_cast<float*>(scratch.get(4 * count));
+    for (int64_t o = 0; o < count; ++o)
+      scales[o] = std::bit_cast<float>(uint32_t{weights.scales[(first + o) * weights.scale_stride]} << 16);
+    float* row = y + begin * weights.out + first;
+    for (const RoundedRow& rounded : of_rows) {
+      for (int64_t o = 0; o < count; ++o)
+        row[o] = static_cast<float>(static_cast<int32_t>(std::bit_cast<uint32_t>(row[o]) - rounded.excess)) *
+                 rounded.scale * scales[o];
+      row += weights.out;
     }
   }
 
@@ -112,17 +134,24 @@ at::Tensor packed_linear(const at::Tensor& given, const Gemv& weights, const at:
   const int64_t tiles = tiles_of(rows, products.tile_rows);
   const TileRows split = tile_rows_of(rows, tiles);
   const auto row_of = [&](int64_t tile) { return first_row(split, tile); };
-  threads.parallel_for(tiles, [&](int64_t t) {
-    products.pack(from + row_of(t) * in, row_of(t + 1) - row_of(t), in, in, to + row_of(t) * x_inputs * products.bytes);
-  });
   const Product product{products, weights, to, x_inputs, rows, results};
+  std::vector<RoundedRow> rounded(product.integers() ? static_cast<size_t>(rows) : 0);
+  threads.parallel_for(tiles, [&](int64_t t) {
+    products.pack(from + row_of(t) * in, row_of(t + 1) - row_of(t), in, in, to + row_of(t) * x_inputs * products.bytes,
+                  rounded.data() + (rounded.empty() ? 0 : row_of(t)));
+  });
+  // outputs [first, last) of tiles [begin, end)
+  const auto compute = [&](int64_t first, int64_t last, int64_t begin, int64_t end) {
+    product.compute(first, last - first, begin, end - begin);
+    const int64_t row = row_of(begin), count = row_of(end) - row;
+    if (product.integers())
+      product.scale(first, last - first, row,
+                    std::span(rounded).subspan(static_cast<size_t>(row), static_cast<size_t>(count)));
+    add_bias(results + row * out, bias, count, out, first, last);
+  };
   if (tiles == 1) {
     const OutputChunks chunks(out, in * products.bytes, threads.threads());
-    threads.parallel_for(chunks.count(), [&](int64_t i) {
-      const int64_t first = chunks.first(i), last = chunks.first(i + 1);
-      product.compute(first, last - first, 0, 1);
-      add_bias(results, bias, rows, out, first, last);
-    });
+    threads.parallel_for(chunks.count(), [&](int64_t i) { compute(chunks.first(i), chunks.first(i + 1), 0, 1); });
     return y;
   }
   const int64_t blocks = (rows + block_rows - 1) / block_rows, share = out / (4 * threads.threads());
@@ -130,8 +159,7 @@ at::Tensor packed_linear(const at::Tensor& given, const Gemv& weights, const at:
   threads.parallel_for(blocks * chunks, [&](int64_t i) {
     const int64_t first = i % chunks * size, last = std::min(out, first + size);
     const int64_t begin = tiles * (i / chunks) / blocks, end = tiles * (i / chunks + 1) / blocks;
-    product.compute(first, last - first, begin, end - begin);
-    add_bias(results + row_of(begin) * out, bias, row_of(end) - row_of(begin), out, first, last);
+    compute(first, last, begin, end);
   });
   return y;
 }

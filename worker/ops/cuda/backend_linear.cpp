@@ -129,7 +129,8 @@ at::Tensor CudaBackend::quantized_linear(const at::Tensor& given, const Quantize
   const int64_t out = w.out(), in = w.layout.in, group = w.layout.group;
   const at::ScalarType type = w.compute_type;
   const at::Tensor x = of_type_or_fp32(given, type);
-  if (w.layout.bits != 8 || !is_element(type) || w.codes.stride(1) != 1 || w.scales.stride(1) != 1 || x.numel() == 0)
+  if (w.layout.bits != 8 || w.layout.input_bits != 0 || !is_element(type) || w.codes.stride(1) != 1 ||
+      w.scales.stride(1) != 1 || x.numel() == 0)
     return Backend::quantized_linear(x, w, bias, result);
   const bool grouped = group >= in || (group % 16 == 0 && in <= max_grouped_inputs),
              few = x.size(0) <= (type == at::kFloat ? fp32_crossover_rows : quantised_crossover_rows);

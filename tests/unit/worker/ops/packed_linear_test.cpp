@@ -11,6 +11,7 @@
 #include <limits>
 
 #include "tests/unit/worker/ops/reference.h"
+#include "worker/ops/backend.h"
 #include "worker/ops/cpu/types.h"
 #include "worker/ops/quantized_matrix.h"
 
@@ -73,8 +74,8 @@ TEST_P(PackedLinear, HasTheProductsOfFp64ForEverySizeOfEachOperand) {
   }
 }
 
-const CodeLayout layouts[] = {{7, 32},      {33, 32},     {2080, 32},   {4500, 32},    {1100, 64}, {4608, 128},
-                              {2500, 2500}, {1500, 2048}, {320, 80},    {2400, 80},    {1500, 100}, {48, 8},
+const CodeLayout layouts[] = {{7, 32},      {33, 32},     {2080, 32},    {4500, 32},   {1100, 64},   {4608, 128},
+                              {2500, 2500}, {1500, 2048}, {320, 80},     {2400, 80},   {1500, 100},  {48, 8},
                               {7, 32, 4},   {33, 32, 4},  {2080, 32, 4}, {333, 32, 4}, {4500, 32, 4}};
 
 TEST_P(PackedLinear, HasTheProductsOfCodesInGroupsOfEverySize) {
@@ -145,6 +146,73 @@ TEST_P(PackedLinear, InfinitiesAndNaNsStayInTheirRows) {
   EXPECT_TRUE(std::isnan(y[4][19].item<float>()));
   EXPECT_EQ(y[2][0].item<float>(), 40);
   EXPECT_EQ(y[5][7].item<float>(), 40);
+}
+
+const PackedProducts* integer_products() { return kernels().integer_products; }
+
+QuantizedMatrix with_a_scale_for_each_row(const at::Tensor& w) { return quantized(w, {0, w.size(1), 8, 8}); }
+
+TEST(IntegerLinear, IsTheProductOfRoundedInputsOnEveryBackend) {
+  at::manual_seed(2);
+  for (int64_t in : {1, 63, 64, 65, 700, 2048, 2049, 5000}) {
+    for (int64_t rows : {1, 2, 3, 6, 7, 40}) {
+      const at::Tensor x = at::randn({rows, in}) * at::exp(at::randn({rows, 1})), bias = at::randn({37});
+      const QuantizedMatrix w = with_a_scale_for_each_row(at::randn({37, in}));
+      const at::Tensor want =
+          at::mm(rounded_inputs(x).to(at::kDouble), dequantized(w).to(at::kDouble).t()) + bias.to(at::kDouble);
+      const double most = 1e-6 * (want.abs().max().item<double>() + 1);
+      EXPECT_LT((linear(x, w, bias).to(at::kDouble) - want).abs().max().item<double>(), most) << rows << " x " << in;
+      EXPECT_LT((Backend().quantized_linear(x, w, bias, at::kFloat).to(at::kDouble) - want).abs().max().item<double>(),
+                2 * most)
+          << rows << " x " << in << " by ATen";
+    }
+  }
+}
+
+TEST(IntegerLinear, SumsAreExactWhateverTheCompanyAndTheThreads) {
+  if (!integer_products()) GTEST_SKIP() << "this CPU has no VNNI";
+  at::manual_seed(3);
+  const at::Tensor x = at::randn({300, 3000});
+  const QuantizedMatrix w = with_a_scale_for_each_row(at::randn({130, 3000}));
+  const at::Tensor whole = linear(x, w, {}), largest = at::amax(at::abs(x), 1, true);
+  const at::Tensor integers = at::round(x * (127 / largest)).to(at::kLong);
+  const at::Tensor sums = at::mm(integers.to(at::kDouble), w.codes.to(at::kDouble).t());
+  EXPECT_TRUE(at::equal(whole, sums.to(at::kFloat) * (largest / 127) * w.scales.to(at::kFloat).view({1, 130})));
+  const int before = at::get_num_threads();
+  for (const auto& [first, count] : {std::pair<int64_t, int64_t>{0, 1}, {299, 1}, {5, 2}, {100, 6}, {17, 90}}) {
+    at::set_num_threads(count % 2 ? 1 : 3);
+    EXPECT_TRUE(at::equal(linear(x.narrow(0, first, count), w, {}), whole.narrow(0, first, count)));
+    EXPECT_TRUE(at::equal(linear(x.narrow(0, first, count), w.rows(9, 50), {}),
+                          whole.narrow(0, first, count).narrow(1, 9, 50)));
+  }
+  at::set_num_threads(before);
+}
+
+TEST(IntegerLinear, TheLargestIntegersDoNotOverflow) {
+  for (int64_t in : {most_integer_inputs, most_integer_inputs + 1}) {  // the second is computed in fp32
+    for (float sign : {1.f, -1.f}) {
+      const QuantizedMatrix w = with_a_scale_for_each_row(at::ones({3, in}));
+      const at::Tensor y = linear(at::full({2, in}, sign), w, {});
+      EXPECT_NEAR(y[1][2].item<double>(), sign * static_cast<double>(in), 0.01 * static_cast<double>(in));
+    }
+  }
+}
+
+TEST(IntegerLinear, RowsOfZerosTinyNumbersAndInfinitiesStayAlone) {
+  const at::Tensor x = at::ones({5, 100});
+  x[0].zero_();
+  x[1].fill_(1e-38f);
+  x[2][7] = std::numeric_limits<float>::infinity();
+  x[3][99] = NAN;
+  for (const at::Tensor& y :
+       {linear(x, with_a_scale_for_each_row(at::ones({6, 100})), {}),
+        Backend().quantized_linear(x, with_a_scale_for_each_row(at::ones({6, 100})), {}, at::kFloat)}) {
+    EXPECT_EQ(y[0][0].item<float>(), 0);
+    EXPECT_EQ(y[1][5].item<float>(), 0);
+    EXPECT_FALSE(std::isfinite(y[2][0].item<float>()));
+    EXPECT_FALSE(std::isfinite(y[3][5].item<float>()));
+    EXPECT_NEAR(y[4][0].item<float>(), 100, 0.5);
+  }
 }
 
 }  // namespace

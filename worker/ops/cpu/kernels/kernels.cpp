@@ -23,6 +23,9 @@ extern const Kernels kernels;
 namespace avx512_bf16 {
 extern const Kernels kernels;
 }
+namespace avx512_vnni {
+extern const PackedProducts integer_products;
+}
 namespace amx {
 extern const Tiles tiles;
 }
@@ -36,18 +39,20 @@ bool may_use_amx() {
          __builtin_cpu_supports("avx512bf16") && syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, tile_data) == 0;
 }
 
+/// Returns kernels for AVX-512 with what this CPU may have besides.
+Kernels with_integer_products(Kernels kernels) {
+  if (__builtin_cpu_supports("avx512vnni")) kernels.integer_products = &avx512_vnni::integer_products;
+  return kernels;
+}
+
 /// Returns the kernels for AVX-512 with the products of AMX.
-const Kernels& amx_kernels() {
-  static const Kernels kernels = [] {
-    Kernels both = avx512::kernels;
-    both.name = "amx";
-    both.tiles = &amx::tiles;
-    both.fp32_products = nullptr;  // ATen's are as fast on these CPUs, which are Intel's
-    both.fp32_rows = 48;
-    both.tiled_rows[0] = 9;
-    both.tiled_rows[1] = 17;
-    return both;
-  }();
+Kernels with_tiles(Kernels kernels) {
+  kernels.name = "amx";
+  kernels.tiles = &amx::tiles;
+  kernels.fp32_products = nullptr;  // ATen's are as fast on these CPUs, which are Intel's
+  kernels.fp32_rows = 48;
+  kernels.tiled_rows[0] = 9;
+  kernels.tiled_rows[1] = 17;
   return kernels;
 }
 
@@ -62,9 +67,11 @@ const SupportedKernels& supported_kernels() {
         __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
     const bool wide =
         __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
-    if (narrow && wide && may_use_amx()) found.list[found.count++] = &amx_kernels();
-    if (narrow && wide && __builtin_cpu_supports("avx512bf16")) found.list[found.count++] = &avx512_bf16::kernels;
-    if (narrow && wide) found.list[found.count++] = &avx512::kernels;
+    static const Kernels plain = with_integer_products(avx512::kernels),
+                         bf16 = with_integer_products(avx512_bf16::kernels), tiled = with_tiles(plain);
+    if (narrow && wide && may_use_amx()) found.list[found.count++] = &tiled;
+    if (narrow && wide && __builtin_cpu_supports("avx512bf16")) found.list[found.count++] = &bf16;
+    if (narrow && wide) found.list[found.count++] = &plain;
     if (narrow) found.list[found.count++] = &avx2::kernels;
 #endif
     found.list[found.count++] = &any::kernels;

@@ -71,7 +71,9 @@ struct Kernels {
                                                   ///< rows; nullptr: this CPU's vector units do not multiply bf16
                                                   ///< numbers, or AMX does. With them, attention to keys in BF16
                                                   ///< rounds q and weights too
-  const Tiles* tiles = nullptr;                   ///< of the matrix unit; nullptr: this CPU has none
+  const PackedProducts* integer_products = nullptr;  ///< of weights in I8 with a scale for each row, and of x rounded
+                                                     ///< to integers; nullptr: both enter other products
+  const Tiles* tiles = nullptr;                      ///< of the matrix unit; nullptr: this CPU has none
   int64_t tiled_rows[2] = {};  ///< from so many rows of x on they are faster than gemv, for weights of BF16 and of
                                ///< other types; measured
 };

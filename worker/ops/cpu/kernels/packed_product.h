@@ -22,23 +22,31 @@ struct PackedProduct {
   int64_t x_inputs = 0;               ///< inputs of a row, rounded up to whole vectors
   int64_t rows = 0;                   ///< of all tiles
   int64_t first_tile = 0, tiles = 0;  ///< of which products are computed
-  const void* w = nullptr;            ///< of input `first`: [outputs, inputs], rows w_stride numbers (codes: bytes) apart
+  const void* w = nullptr;  ///< of input `first`: [outputs, inputs], rows w_stride numbers (codes: bytes) apart
   int64_t w_stride = 0, outputs = 0;
   PackedCodes codes = {};  ///< operands in bf16 only: code * scale, rounded to bf16. `first` is 0, with all inputs
-  int64_t first = 0;   ///< a multiple of `pass`
-  int64_t inputs = 0;  ///< from there on, a multiple of `pass` or all that are left
-  float* y = nullptr;  ///< [rows, stride]
+  int64_t first = 0;       ///< a multiple of `pass`
+  int64_t inputs = 0;      ///< from there on, a multiple of `pass` or all that are left
+  void* y = nullptr;       ///< [rows, stride] fp32, or int32 if operands are integers
   int64_t stride = 0;
 };
 
-/// The products of one type of operands. Sums are fp32.
+/// How a row of x became integers: x is about integer * scale.
+struct RoundedRow {
+  float scale;      ///< the largest |x| / 127; not finite if one of x is not
+  uint32_t excess;  ///< what its products are too large by: integers of the weights enter with 128 added to them
+};
+inline constexpr int64_t most_integer_inputs = 65536;  ///< whose products int32 holds: 255 * 127 * 65536 < 2^31
+
+/// The products of one type of operands. Sums are fp32, or int32 of integers.
 struct PackedProducts {
   int64_t vector;     ///< inputs of one vector
   int64_t tile_rows;  ///< most rows of a tile
   int64_t pass;       ///< inputs that are summed up together: an element is the sum of its passes
   int64_t bytes;      ///< of a number
-  /// Packs the rows of one tile, [rows, stride], as [vectors][rows][vector]. What lacks is zero.
-  void (*pack)(const float* x, int64_t rows, int64_t inputs, int64_t stride, void* to);
+  /// Packs the rows of one tile, [rows, stride], as [vectors][rows][vector]. What lacks is zero. Integers, which have
+  /// one byte, also need `rounded` [rows]: -127 to 127, half to even.
+  void (*pack)(const float* x, int64_t rows, int64_t inputs, int64_t stride, void* to, RoundedRow* rounded);
   void (*multiply)(const PackedProduct&);
 };
 

@@ -12,6 +12,8 @@ namespace {
 struct Fp32Operands {
   using Number = float;
   using Vector = Floats;
+  using Sums = Floats;
+  using Result = float;
   static constexpr int64_t vector = PM_LANES;
   static Vector load(const Number* from) { return PM_ISA::load(from); }
   static Floats add_products(Floats sums, Vector a, Vector b) { return sums + a * b; }
@@ -24,6 +26,8 @@ struct Fp32Operands {
 struct Bf16Operands {
   using Number = uint16_t;
   using Vector = __m512bh;
+  using Sums = Floats;
+  using Result = float;
   static constexpr int64_t vector = 32;
   static Vector load(const Number* from) { return at<Vector>(from); }
   static Floats add_products(Floats sums, Vector a, Vector b) {
@@ -32,6 +36,28 @@ struct Bf16Operands {
   static void store(Number* to, Vector value) { __builtin_memcpy(to, &value, sizeof value); }
   static void put(Number* to, const float* from) {
     store(to, _mm512_cvtne2ps_pbh(at<__m512>(from + 16), at<__m512>(from)));
+  }
+};
+#endif
+
+#ifdef __AVX512VNNI__
+/// Operands as integers of eight bits. Products take those of one side without sign, so that 128 is added to weights.
+struct Int8Operands {
+  using Number = int8_t;
+  using Vector = __m512i;
+  using Sums = Ints;
+  using Result = int32_t;
+  static constexpr int64_t vector = 64;
+  static Vector load(const Number* from) { return at<Vector>(from); }
+  static Ints add_products(Ints sums, Vector weights, Vector x) {
+    const Vector without_sign = _mm512_xor_si512(weights, _mm512_set1_epi8(-128));
+    return reinterpret_cast<Ints>(_mm512_dpbusd_epi32(reinterpret_cast<__m512i>(sums), without_sign, x));
+  }
+  static void store(Number* to, Vector value) { __builtin_memcpy(to, &value, sizeof value); }
+  /// Puts 16 integers, which are whole numbers.
+  static void put(Number* to, Ints integers) {
+    const __m128i bytes = _mm512_maskz_cvtepi32_epi8(0xffff, reinterpret_cast<__m512i>(integers));
+    __builtin_memcpy(to, &bytes, sizeof bytes);
   }
 };
 #endif
@@ -45,6 +71,7 @@ template <typename Operand>
 struct StoredWeights {
   using Number = typename Operand::Number;
   static constexpr bool widened = false;
+  static constexpr int64_t vector_bytes = 64;
   const Number* w;
   int64_t stride;
   StoredWeights(const Number* w, int64_t stride) : w(w), stride(stride) {}
@@ -60,11 +87,13 @@ struct StoredWeights {
 };
 
 #ifdef __AVX512BF16__
-/// What weights as codes have in common: `Bits` of a code. `Of` returns 32 of them as bf16 numbers.
-template <typename Of, int Bits>
+/// What weights as codes have in common: `Bits` of a code. `Of` returns 32 of them as bf16 numbers. Groups have 2^Log2
+/// inputs, or if it is 0 what the product says.
+template <typename Of, int Bits, int Log2>
 struct CodedWeights {
   using Number = uint16_t;
   static constexpr bool widened = true;
+  static constexpr int64_t vector_bytes = 32 * Bits / 8;
   const uint8_t* w;
   const BF16* scales;
   int64_t stride, scale_stride;
@@ -75,14 +104,15 @@ struct CodedWeights {
         stride(p.w_stride),
         scale_stride(p.codes.scale_stride),
         log2_of_group(p.codes.log2_of_group) {}
-  __m512bh at(int64_t o, int64_t n) const {
-    return Of::decoded(w + o * stride + n * Bits / 8, all(scales + o * scale_stride + (n >> log2_of_group)));
+  const BF16* scale(int64_t o, int64_t n) const {
+    return scales + o * scale_stride + (n >> (Log2 > 0 ? Log2 : log2_of_group));
   }
+  __m512bh at(int64_t o, int64_t n) const { return Of::decoded(w + o * stride + n * Bits / 8, all(scale(o, n))); }
   void copy(int64_t o, int64_t n, int64_t count, Number* to) const {
     uint8_t codes[32]{};  // a row may end with this number of inputs, or with the group of four-bit codes
     for (int64_t k = 0; k < (Bits == 8 ? count : 16); ++k) codes[k] = w[o * stride + n * Bits / 8 + k];
     Number numbers[32];
-    const __m512bh all_of_them = Of::decoded(codes, all(scales + o * scale_stride + (n >> log2_of_group)));
+    const __m512bh all_of_them = Of::decoded(codes, all(scale(o, n)));
     __builtin_memcpy(numbers, &all_of_them, sizeof numbers);
     for (int64_t k = 0; k < count; ++k) to[k] = numbers[k];
   }
@@ -92,7 +122,7 @@ struct CodedWeights {
   /// Fetches the scales of some rows, for a pass of inputs from `n` on.
   void fetch_scales(int64_t o, int64_t rows, int64_t n) const {
     for (const int64_t end = o + rows; o < end; ++o) {
-      const BF16* from = scales + o * scale_stride + (n >> log2_of_group);
+      const BF16* from = scale(o, n);
       __builtin_prefetch(from);
       __builtin_prefetch(from + (pass<Bf16Operands> >> 5));
     }
@@ -100,8 +130,9 @@ struct CodedWeights {
 };
 
 /// Codes of eight bits.
-struct ByteWeights : CodedWeights<ByteWeights, 8> {
-  using CodedWeights::CodedWeights;
+template <int Log2>
+struct ByteWeights : CodedWeights<ByteWeights<Log2>, 8, Log2> {
+  using CodedWeights<ByteWeights<Log2>, 8, Log2>::CodedWeights;
   static __m512bh decoded(const uint8_t* codes, Floats scale) {
     const auto* from = reinterpret_cast<const int8_t*>(codes);
     return _mm512_cvtne2ps_pbh(reinterpret_cast<__m512>(load(from + 16) * scale),
@@ -110,7 +141,7 @@ struct ByteWeights : CodedWeights<ByteWeights, 8> {
 };
 
 /// Codes of four bits, in groups of 32 inputs.
-struct NibbleWeights : CodedWeights<NibbleWeights, 4> {
+struct NibbleWeights : CodedWeights<NibbleWeights, 4, 5> {
   using CodedWeights::CodedWeights;
   /// A byte has an input of the group's first half in its low bits, and one of the second in its high bits. Codes are
   /// indices, of which the permutation of 32 words reads five bits: the table stands twice.
@@ -118,30 +149,32 @@ struct NibbleWeights : CodedWeights<NibbleWeights, 4> {
     const Floats values = Floats{-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7} * scale;
     const __m512bh table = _mm512_cvtne2ps_pbh(reinterpret_cast<__m512>(values), reinterpret_cast<__m512>(values));
     const Halves low = reinterpret_cast<Halves>(_mm256_cvtepu8_epi16(PM_ISA::at<__m128i>(codes))), high = low >> 4;
-    const auto indices =
-        __builtin_shufflevector(low, high, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20,
-                                21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31);
-    return reinterpret_cast<__m512bh>(_mm512_maskz_permutexvar_epi16(
-        ~__mmask32{}, reinterpret_cast<__m512i>(indices), reinterpret_cast<__m512i>(table)));
+    const auto indices = __builtin_shufflevector(low, high, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16,
+                                                 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31);
+    return reinterpret_cast<__m512bh>(_mm512_maskz_permutexvar_epi16(~__mmask32{}, reinterpret_cast<__m512i>(indices),
+                                                                     reinterpret_cast<__m512i>(table)));
   }
 };
 #endif
 
-using Four = float __attribute__((vector_size(16)));
-
 /// Returns the sums of the lanes of four vectors.
-inline Four sums_of(Floats a, Floats b, Floats c, Floats d) {
-  const auto interleaved = [](Floats x, Floats y) {
+template <typename Vector>
+inline auto sums_of(Vector a, Vector b, Vector c, Vector d) {
+  const auto interleaved = [](Vector x, Vector y) {
     return __builtin_shufflevector(x, y, 0, 16, 1, 17, 4, 20, 5, 21, 8, 24, 9, 25, 12, 28, 13, 29) +
            __builtin_shufflevector(x, y, 2, 18, 3, 19, 6, 22, 7, 23, 10, 26, 11, 27, 14, 30, 15, 31);
   };
-  const Floats x = interleaved(a, b), y = interleaved(c, d);
-  const Floats quarters = __builtin_shufflevector(x, y, 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29) +
+  const Vector x = interleaved(a, b), y = interleaved(c, d);
+  const Vector quarters = __builtin_shufflevector(x, y, 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29) +
                           __builtin_shufflevector(x, y, 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31);
   const auto half = __builtin_shufflevector(quarters, quarters, 0, 1, 2, 3, 4, 5, 6, 7) +
                     __builtin_shufflevector(quarters, quarters, 8, 9, 10, 11, 12, 13, 14, 15);
   return __builtin_shufflevector(half, half, 0, 1, 2, 3) + __builtin_shufflevector(half, half, 4, 5, 6, 7);
 }
+/// Those four sums.
+template <typename Operand>
+using Four = decltype(sums_of(typename Operand::Sums{}, typename Operand::Sums{}, typename Operand::Sums{},
+                              typename Operand::Sums{}));
 
 constexpr int tile_outputs = 4;
 
@@ -156,10 +189,11 @@ struct NextWeights {
 /// begin + inputs) of the weights, whole vectors.
 template <typename Operand, int Rows, int Outputs, typename Weights>
 __attribute__((always_inline)) inline void multiply_tile(Weights w, int64_t begin, int64_t inputs,
-                                                         const typename Operand::Number* x, bool adds, float* y,
-                                                         int64_t y_stride, NextWeights next) {
+                                                         const typename Operand::Number* x, bool adds,
+                                                         typename Operand::Result* y, int64_t y_stride,
+                                                         NextWeights next) {
   typename Operand::Vector weights[Outputs];
-  Floats sums[Rows][Outputs]{};
+  typename Operand::Sums sums[Rows][Outputs]{};
   for (int64_t n = 0; n < inputs; n += Operand::vector, x += Rows * Operand::vector) {
     for (int o = 0; o < Outputs; ++o) weights[o] = w.at(o, begin + n);
     for (int r = 0; r < Rows; ++r) {
@@ -173,23 +207,22 @@ __attribute__((always_inline)) inline void multiply_tile(Weights w, int64_t begi
     }
   }
   for (int r = 0; r < Rows; ++r, y += y_stride) {
-    Four sum =
+    Four<Operand> sum =
         sums_of(sums[r][0], sums[r][Outputs > 1 ? 1 : 0], sums[r][Outputs > 2 ? 2 : 0], sums[r][Outputs > 3 ? 3 : 0]);
     if (adds) {
-      Four before{};
-      __builtin_memcpy(&before, y, sizeof(float) * Outputs);
+      Four<Operand> before{};
+      __builtin_memcpy(&before, y, sizeof(*y) * Outputs);
       sum += before;
     }
-    __builtin_memcpy(y, &sum, sizeof(float) * Outputs);
+    __builtin_memcpy(y, &sum, sizeof(*y) * Outputs);
   }
 }
 
 template <typename Operand, int Outputs, int Rows, typename Weights>
 void multiply_rows(int64_t rows, Weights w, int64_t begin, int64_t inputs, const typename Operand::Number* x, bool adds,
-                   float* y, int64_t y_stride, NextWeights next) {
+                   typename Operand::Result* y, int64_t y_stride, NextWeights next) {
   if (rows == Rows) return multiply_tile<Operand, Rows, Outputs>(w, begin, inputs, x, adds, y, y_stride, next);
-  if constexpr (Rows > 1)
-    multiply_rows<Operand, Outputs, Rows - 1>(rows, w, begin, inputs, x, adds, y, y_stride, next);
+  if constexpr (Rows > 1) multiply_rows<Operand, Outputs, Rows - 1>(rows, w, begin, inputs, x, adds, y, y_stride, next);
 }
 
 /// One pass: all tiles, Outputs outputs from output `o` on, and the inputs from p.first + `first` on, which are those
@@ -215,9 +248,9 @@ void multiply_pass(const PackedProduct& p, int64_t o, int64_t first, Weights w, 
       next.rows = row < ahead.rows ? 1 : 0;
       next.inputs = ahead.inputs - at < part ? ahead.inputs - at : part;
     }
-    multiply_rows<Operand, Outputs, MostRows>(rows, w, begin, inputs,
-                                              x + row_of_x * p.x_inputs + (p.first + first) * rows, p.first + first > 0,
-                                              p.y + row_of_x * p.stride + o, p.stride, next);
+    multiply_rows<Operand, Outputs, MostRows>(
+        rows, w, begin, inputs, x + row_of_x * p.x_inputs + (p.first + first) * rows, p.first + first > 0,
+        static_cast<typename Operand::Result*>(p.y) + row_of_x * p.stride + o, p.stride, next);
   }
 }
 
@@ -264,62 +297,56 @@ void multiply_all_outputs(const PackedProduct& p, int64_t begin, int64_t end) {
 }
 
 constexpr int streamed_rows = 2, most_passes = 64;
-constexpr int64_t bytes_ahead = 3072, coded_bytes_ahead = 4096;  // measured (bench/gemv.sh)
+constexpr int64_t vectors_ahead = 48, coded_vectors_ahead = 128;  // measured (bench/gemv.sh)
 
-/// Adds up Passes passes of `inputs` inputs each of one row of the weights, from input `n` on, side by side.
-template <typename Operand, int Rows, int Passes, typename Weights>
-__attribute__((always_inline)) inline void stream_passes(Weights w, int64_t i, int64_t n, int64_t inputs,
-                                                         const typename Operand::Number* x, Floats (*sums)[Rows]) {
-  Floats own[Passes][Rows]{};
-  for (int64_t k = 0; k < inputs; k += Operand::vector) {
-    for (int c = 0; c < Passes; ++c) {
-      const int64_t at = n + c * inputs + k;
-      __builtin_prefetch(w.address(i, at) + (Weights::widened ? coded_bytes_ahead : bytes_ahead), /*write=*/0, /*second-level cache*/ 2);
-      const typename Operand::Vector weights = w.at(i, at);
-      for (int r = 0; r < Rows; ++r)
-        own[c][r] = Operand::add_products(own[c][r], weights, Operand::load(x + at * Rows + r * Operand::vector));
-    }
+/// Adds up one pass: inputs [n, n + inputs) of row `i` of the weights.
+template <typename Operand, int Rows, typename Weights>
+__attribute__((always_inline)) inline void stream_pass(Weights w, int64_t i, int64_t n, int64_t inputs,
+                                                       const typename Operand::Number* x,
+                                                       typename Operand::Sums (&sums)[Rows]) {
+  typename Operand::Sums own[Rows]{};
+  for (const int64_t end = n + inputs; n < end; n += Operand::vector) {
+    __builtin_prefetch(
+        w.address(i, n) + (Weights::widened ? coded_vectors_ahead : vectors_ahead) * Weights::vector_bytes,
+        /*write=*/0, /*second-level cache*/ 2);
+    const typename Operand::Vector weights = w.at(i, n);
+    for (int r = 0; r < Rows; ++r)
+      own[r] = Operand::add_products(own[r], weights, Operand::load(x + n * Rows + r * Operand::vector));
   }
-  for (int c = 0; c < Passes; ++c)
-    for (int r = 0; r < Rows; ++r) sums[c][r] = own[c][r];
+  for (int r = 0; r < Rows; ++r) sums[r] = own[r];
 }
 
 /// One or two rows, whose time is that of reading the weights: those of Outputs outputs from output `o` on, one row of
-/// them after the other, as they lie in memory. The sums are those of multiply_outputs(). Codes are so short that the
-/// additions of one pass, each of which waits for the one before, would take longer than reading them.
+/// them after the other, as they lie in memory. The sums are those of multiply_outputs().
 template <typename Operand, int Rows, int Outputs, typename Weights>
 void stream_outputs(const PackedProduct& p, int64_t o) {
   using Number = typename Operand::Number;
-  constexpr int beside = Weights::widened ? 4 : 1;
   const int64_t whole = p.inputs / Operand::vector * Operand::vector;
   const auto* x = static_cast<const Number*>(p.x);
   const Weights w(p, o);
-  Floats sums[Outputs][most_passes][Rows];
+  typename Operand::Sums sums[Outputs][most_passes][Rows];
   int64_t passes = 0;
   for (int i = 0; i < Outputs; ++i) {
     passes = 0;
-    int64_t n = 0;
-    for (; n + beside * pass<Operand> <= whole; n += beside * pass<Operand>, passes += beside)
-      stream_passes<Operand, Rows, beside>(w, i, n, pass<Operand>, x, sums[i] + passes);
-    for (; n < whole; n += pass<Operand>, ++passes)
-      stream_passes<Operand, Rows, 1>(w, i, n, whole - n < pass<Operand> ? whole - n : pass<Operand>, x,
-                                      sums[i] + passes);
+    for (int64_t n = 0; n < whole; n += pass<Operand>, ++passes)
+      stream_pass<Operand, Rows>(w, i, n, whole - n < pass<Operand> ? whole - n : pass<Operand>, x, sums[i][passes]);
     if (whole == p.inputs) continue;
     Number padded[Operand::vector]{};
     w.copy(i, whole, p.inputs - whole, padded);
     for (int r = 0; r < Rows; ++r)
-      sums[i][passes][r] = Operand::add_products(Floats{}, Operand::load(padded),
+      sums[i][passes][r] = Operand::add_products(typename Operand::Sums{}, Operand::load(padded),
                                                  Operand::load(x + whole * Rows + r * Operand::vector));
     ++passes;
   }
   for (int r = 0; r < Rows; ++r) {
-    Four total{};
+    Four<Operand> total{};
     for (int64_t n = 0; n < passes; ++n) {
       const auto of = [&](int i) { return sums[Outputs > i ? i : 0][n][r]; };
-      const Four sum = sums_of(of(0), of(1), of(2), of(3));
+      const Four<Operand> sum = sums_of(of(0), of(1), of(2), of(3));
       total = n == 0 ? sum : sum + total;
     }
-    __builtin_memcpy(p.y + r * p.stride + o, &total, sizeof(float) * Outputs);
+    __builtin_memcpy(static_cast<typename Operand::Result*>(p.y) + r * p.stride + o, &total,
+                     sizeof(typename Operand::Result) * Outputs);
   }
 }
 
@@ -339,8 +366,7 @@ void multiply_weights(const PackedProduct& p) {
   const int64_t at_once = p.tiles > 1 && p.inputs > 0 ? pass<Operand> : p.inputs;
   int64_t begin = 0;
   do {
-    multiply_all_outputs<Operand, MostRows, Weights>(p, begin,
-                                                     p.inputs - begin < at_once ? p.inputs : begin + at_once);
+    multiply_all_outputs<Operand, MostRows, Weights>(p, begin, p.inputs - begin < at_once ? p.inputs : begin + at_once);
     begin += at_once;
   } while (begin < p.inputs);
 }
@@ -349,7 +375,8 @@ template <typename Operand, int MostRows>
 void multiply(const PackedProduct& p) {
 #ifdef __AVX512BF16__
   if constexpr (sizeof(typename Operand::Number) == 2) {
-    if (p.codes.bits == 8) return multiply_weights<Operand, MostRows, ByteWeights>(p);
+    if (p.codes.bits == 8 && p.codes.log2_of_group == 5) return multiply_weights<Operand, MostRows, ByteWeights<5>>(p);
+    if (p.codes.bits == 8) return multiply_weights<Operand, MostRows, ByteWeights<0>>(p);
     if (p.codes.bits == 4) return multiply_weights<Operand, MostRows, NibbleWeights>(p);
   }
 #endif
@@ -357,7 +384,7 @@ void multiply(const PackedProduct& p) {
 }
 
 template <typename Operand>
-void pack(const float* x, int64_t rows, int64_t inputs, int64_t stride, void* to) {
+void pack(const float* x, int64_t rows, int64_t inputs, int64_t stride, void* to, RoundedRow*) {
   auto* next = static_cast<typename Operand::Number*>(to);
   int64_t k = 0;
   for (; k + Operand::vector <= inputs; k += Operand::vector)
@@ -368,6 +395,62 @@ void pack(const float* x, int64_t rows, int64_t inputs, int64_t stride, void* to
     Operand::put(next, some);
   }
 }
+
+#ifdef __AVX512VNNI__
+/// Returns the largest of |x|; infinity or NaN if one of them is.
+inline float largest_of(const float* x, int64_t count) {
+  Floats largest{}, poison{};
+  const auto add = [&](Floats some) {
+    const auto magnitudes = reinterpret_cast<Floats>(reinterpret_cast<Ints>(some) & 0x7fffffff);
+    largest = magnitudes > largest ? magnitudes : largest;
+    poison += some * 0.f;
+  };
+  int64_t k = 0;
+  for (; k + PM_LANES <= count; k += PM_LANES) add(load(x + k));
+  float some[PM_LANES]{};
+  for (int64_t i = 0; k + i < count; ++i) some[i] = x[k + i];
+  add(load(some));
+  float found = 0;
+  for (int lane = 0; lane < PM_LANES; ++lane) found = largest[lane] > found ? largest[lane] : found;
+  return found + sum(poison);
+}
+
+constexpr float least_rounded = 0x1p-100f;  // a row of smaller numbers is 0, for 127 / it might be infinite
+
+template <>
+void pack<Int8Operands>(const float* x, int64_t rows, int64_t inputs, int64_t stride, void* to, RoundedRow* rounded) {
+  constexpr int most_rows = 16;
+  Floats inverse[most_rows];
+  Words sums[most_rows]{};
+  for (int64_t r = 0; r < rows; ++r) {
+    const float largest = largest_of(x + r * stride, inputs);
+    inverse[r] = all(largest < least_rounded ? 0 : 127 / largest);
+    rounded[r].scale = largest < least_rounded ? 0 : largest / 127;
+  }
+  auto* next = static_cast<int8_t*>(to);
+  const auto put = [&](int64_t r, const float* from) {
+    for (int v = 0; v < Int8Operands::vector; v += PM_LANES) {
+      const Ints integers = reinterpret_cast<Ints>(
+          _mm512_maskz_cvtps_epi32(0xffff, reinterpret_cast<__m512>(load(from + v) * inverse[r])));
+      Int8Operands::put(next + v, integers);
+      sums[r] += reinterpret_cast<Words>(integers);
+    }
+    next += Int8Operands::vector;
+  };
+  int64_t k = 0;
+  for (; k + Int8Operands::vector <= inputs; k += Int8Operands::vector)
+    for (int64_t r = 0; r < rows; ++r) put(r, x + r * stride + k);
+  for (int64_t r = 0; k < inputs && r < rows; ++r) {
+    float some[Int8Operands::vector]{};
+    for (int64_t i = 0; k + i < inputs; ++i) some[i] = x[r * stride + k + i];
+    put(r, some);
+  }
+  for (int64_t r = 0; r < rows; ++r) {
+    rounded[r].excess = 0;
+    for (int lane = 0; lane < PM_LANES; ++lane) rounded[r].excess += 128 * sums[r][lane];
+  }
+}
+#endif
 
 template <typename Operand, int MostRows>
 constexpr PackedProducts packed_products{.vector = Operand::vector,
