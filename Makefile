@@ -92,7 +92,7 @@ release-test: image cluster test-deps ## the folder of a release, and what is in
 manifests: build cluster test-deps ## kube-score and kube-linter on what the chart and the controller make
 	@PM_KUBELINTER=1 $(PM_CACHE)/venv/bin/python -m pytest -q tests/reliability/test_manifests.py
 e2e: build cluster test-deps ## on a real Kubernetes; PM_IMAGES=build/images for the images of the Dockerfile
-	@$(PM_CACHE)/venv/bin/python -m pytest -q tests/e2e
+	@$(PM_CACHE)/venv/bin/python -m pytest -q $(if $(PM_CLUSTER),,-n 2 --dist loadfile) tests/e2e
 integrations: build cluster test-deps ## end-to-end tests with real gateways, an endpoint picker, autoscalers, cert-manager, External Secrets, Kueue, image volumes and a DRA driver, which it builds; PM_GATEWAY_REQUESTS=10000
 	@PM_INTEGRATIONS=1 $(PM_CACHE)/venv/bin/python -m pytest -q -s tests/e2e/test_gateways.py tests/e2e/test_autoscaling.py tests/e2e/test_secrets.py \
 	  tests/e2e/test_queues.py tests/e2e/test_model_images.py tests/e2e/test_dra.py

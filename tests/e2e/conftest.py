@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Provides one cluster for all end-to-end tests: two nodes, four fake GPUs on one of them, an audit log, both images,
-and the chart with the permissions it ships with.
+"""Provides one cluster for all end-to-end tests, or with `pytest -n` one for those of each process: two nodes, four
+fake GPUs on one of them, an audit log, both images, and the chart with the permissions it ships with.
 
 PM_CLUSTER=NAME keeps a cluster between runs; PM_IMAGES names a folder with worker.tar and controller.tar (build/images:
 those of the Dockerfile), without which tests/cluster/image.sh makes them of the binaries in PM_BUILD (default
@@ -166,8 +166,15 @@ def images(tmp_path_factory) -> list[Path]:
 @pytest.fixture(scope="session")
 def world(images, models):
     settings = {"KCM_FLAGS": "--horizontal-pod-autoscaler-sync-period=2s"}  # Kubernetes: 15 s
+    process = os.environ.get("PYTEST_XDIST_WORKER")
     with Cluster.up(
-        "e2e", nodes=2, fake_gpus=[4, 0], images=images, audit=True, fast_failure=True, environment=settings
+        f"e2e-{process}" if process else "e2e",
+        nodes=2,
+        fake_gpus=[4, 0],
+        images=images,
+        audit=True,
+        fast_failure=True,
+        environment=settings,
     ) as cluster:
         if cluster.keep:
             start_over(cluster)
