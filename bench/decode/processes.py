@@ -20,7 +20,7 @@ PRECISIONS = {
     "I8": ("bfloat16", 17 / 16),
     "I4": ("bfloat16", 9 / 16),
     "I8A8": ("bfloat16", 1),
-}  # what is stored, as checkpoints are; bytes of a weight as it is read: of integers with a scale for each 32
+}  # what is stored, as checkpoints are; bytes of a weight as it is read: of I8 and I4 with a scale for each 32
 GGUF = {"I8": "gguf_q8", "I4": "gguf_q4", "I8A8": "gguf_q8"}
 
 
