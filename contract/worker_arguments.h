@@ -41,6 +41,7 @@ namespace flag {
 // the checkpoint; all subcommands
 inline constexpr Flag<std::string> model{"--model"}, policy{"--policy"};
 inline constexpr Flag<NamedAdapter> adapter{"--adapter"};  // inspect and serve, once for each
+inline constexpr Flag<std::string> draft_model{"--draft-model"};  // inspect and serve: its folder
 // the hub; inspect and fetch
 inline constexpr Flag<std::string> revision{"--revision"}, token_file{"--token-file"}, cache{"--cache"},
     termination_message{"--termination-message"};

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/byte_size.h"
+#include "planner/draft_model.h"
 #include "planner/explain.h"
 #include "planner/layouts.h"
 #include "planner/memory.h"
@@ -64,12 +65,36 @@ int64_t adapter_bytes(const ModelMetadata& metadata, DeviceKind kind, DType prec
          (kind == DeviceKind::CPU ? float_bytes : size_of(compute_type(metadata, precision)));
 }
 
-/// Returns the hardware with what adapters leave of a device's memory. Where they leave nothing it is unchanged, and
-/// the plan is refused.
-Hardware without_adapters(Hardware hardware, int64_t adapters) {
-  if (adapters == 0 || adapters >= hardware.device_memory) return hardware;
-  hardware.device_memory -= adapters;
-  hardware.memory_source += ", without " + base::format_bytes(adapters) + " for adapters";
+/// What stands on a device beside the model. A draft model is on rank 0 alone, and counts for every rank: their KV
+/// blocks are the same, so that the others could make nothing of what it leaves them.
+struct Companions {
+  int64_t adapters = 0;  ///< most bytes of them on a rank
+  std::optional<PlannedDraft> draft;
+
+  int64_t bytes() const { return adapters + (draft ? draft->bytes : 0); }
+  /// Says what they are: "1.0 GiB for adapters and 2.0 GiB for the draft model".
+  std::string words() const {
+    std::string out;
+    if (adapters > 0) out = base::format_bytes(adapters) + " for adapters";
+    if (draft) out += (out.empty() ? "" : " and ") + base::format_bytes(draft->bytes) + " for the draft model";
+    return out;
+  }
+};
+
+Companions companions(const ModelMetadata& metadata, DeviceKind kind, const PlanConstraints& constraints) {
+  Companions out{adapter_bytes(metadata, kind, planned_precision(metadata, constraints)), {}};
+  if (metadata.draft)
+    out.draft = planned_draft(*metadata.draft, sequence_length(metadata, constraints.max_sequence_length),
+                              constraints.max_concurrency);
+  return out;
+}
+
+/// Returns the hardware with what they leave of a device's memory. Where they leave nothing it is unchanged, and the
+/// plan is refused.
+Hardware without(const Companions& companions, Hardware hardware) {
+  if (companions.bytes() == 0 || companions.bytes() >= hardware.device_memory) return hardware;
+  hardware.device_memory -= companions.bytes();
+  hardware.memory_source += ", without " + companions.words();
   return hardware;
 }
 
@@ -77,8 +102,8 @@ class Decider {
  public:
   Decider(const ModelMetadata& metadata, const Hardware& hardware, const PlanConstraints& constraints)
       : metadata_(metadata),
-        adapters_(adapter_bytes(metadata, hardware.kind, planned_precision(metadata, constraints))),
-        hardware_(without_adapters(with_memory(hardware), adapters_)),
+        companions_(companions(metadata, hardware.kind, constraints)),
+        hardware_(without(companions_, with_memory(hardware))),
         constraints_(constraints) {
     demand_.kind = hardware.kind;
     demand_.precision = planned_precision(metadata, constraints);
@@ -157,11 +182,11 @@ class Decider {
           "the memory of a device is not known" + product + "; state it (spec.devices.memory, --device-memory)",
           {}};
     }
-    if (adapters_ >= hardware_.device_memory) {
+    if (companions_.bytes() >= hardware_.device_memory) {
       return Refusal{Reason::DoesNotFit,
-                     "the adapters need up to " + base::format_bytes(adapters_) + " of each rank, whose device has " +
-                         base::format_bytes(hardware_.device_memory) +
-                         "; serve fewer of them, or adapters of a smaller rank",
+                     "a device has " + base::format_bytes(hardware_.device_memory) + ", of which up to " +
+                         companions_.words() +
+                         " would be kept; serve fewer adapters, adapters of a smaller rank, or a smaller draft model",
                      {}};
     }
     if (constraints_.max_sequence_length < 0 || constraints_.max_concurrency < 1) {
@@ -332,7 +357,7 @@ class Decider {
 
   Decider(const Decider& other, int devices)
       : metadata_(other.metadata_),
-        adapters_(other.adapters_),
+        companions_(other.companions_),
         hardware_(with_devices(other.hardware_, devices)),
         constraints_(other.constraints_),
         demand_(other.demand_) {
@@ -361,7 +386,8 @@ class Decider {
     plan.shm_bytes = segment_bytes(chosen.sizes.devices());
     plan.device_memory = hardware_.device_memory;
     plan.memory_source = hardware_.memory_source;
-    plan.adapter_bytes = adapters_;
+    plan.adapter_bytes = companions_.adapters;
+    plan.draft = companions_.draft;
     plan.estimate = layout.estimate;
     plan.hardware_values = listed(demand_.hardware_values);
     for (int rank = 0; rank < chosen.sizes.devices(); ++rank) plan.ranks.push_back(rank_plan(rank, layout));
@@ -389,7 +415,7 @@ class Decider {
   }
 
   const ModelMetadata& metadata_;
-  const int64_t adapters_;  ///< most bytes of them on a rank
+  const Companions companions_;
   const Hardware hardware_;
   const PlanConstraints& constraints_;
   Demand demand_;

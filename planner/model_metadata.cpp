@@ -428,6 +428,8 @@ json to_json(const ModelMetadata& metadata) {
            {"parts", parts}};
   if (!metadata.revision.empty()) out["revision"] = metadata.revision;
   if (metadata.adapter_elements > 0) out["adapters"] = metadata.adapter_elements;
+  if (const auto& draft = metadata.draft)
+    out["draft"] = {{"weights", draft->weights}, {"activations", draft->activations}, {"kv", draft->kv_per_token}};
   return out;
 }
 
@@ -442,6 +444,11 @@ ModelMetadata metadata_from_json(const json& value) {
   metadata.checkpoint_bytes = reader.integer("bytes", 0, max_bytes);
   metadata.revision = reader.text("revision", 128, "");
   metadata.adapter_elements = reader.integer("adapters", 0, max_bytes, 0);
+  if (reader.has("draft")) {
+    const JsonReader draft = reader.object("draft");
+    metadata.draft = {draft.integer("weights", 0, max_bytes), draft.integer("activations", 0, max_bytes),
+                      draft.integer("kv", 0, max_bytes)};
+  }
   const json& stacks = reader.list("stacks", 16);
   for (size_t i = 0; i < stacks.size(); ++i) {
     metadata.stacks.push_back(read_stack({stacks[i], reader.path("stacks", i)}, stacks[i]));

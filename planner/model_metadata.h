@@ -143,6 +143,13 @@ struct StackMetadata {
   bool operator==(const StackMetadata&) const = default;
 };
 
+/// Bytes that a draft model takes (planner/draft_model.h): whole, of its weights, of its largest step, and of keys and
+/// values for each token.
+struct DraftNeeds {
+  int64_t weights = 0, activations = 0, kv_per_token = 0;
+  bool operator==(const DraftNeeds&) const = default;
+};
+
 /// Metadata of a model. Its JSON has at most 4,096 bytes, so that it fits a termination message.
 struct ModelMetadata {
   std::string model_type;        ///< config.json's model_type
@@ -153,8 +160,9 @@ struct ModelMetadata {
   int64_t checkpoint_bytes = 0;  ///< of the tensors that are loaded
   std::vector<StackMetadata> stacks;
   std::vector<Part> parts;
-  std::string revision;          ///< hf:// only
-  int64_t adapter_elements = 0;  ///< most numbers that a rank keeps for LoRA adapters, beside the parts
+  std::string revision;                  ///< hf:// only
+  int64_t adapter_elements = 0;          ///< most numbers that a rank keeps for LoRA adapters, beside the parts
+  std::optional<DraftNeeds> draft = {};  ///< of the model that drafts for it; nullopt: none does
   bool operator==(const ModelMetadata&) const = default;
 };
 

@@ -106,6 +106,13 @@ struct Gathering {
   int64_t buffer = 0, host = 0;
 };
 
+/// A draft model on rank 0 (planner/draft_model.h), beside what is predicted of that rank.
+struct PlannedDraft {
+  int64_t bytes = 0;  ///< of its weights, KV blocks and largest step
+  int64_t kv_blocks = 0;
+  bool operator==(const PlannedDraft&) const = default;
+};
+
 struct Plan {
   Strategy strategy = Strategy::Tensor;
   int tensor = 1, pipeline = 1, data = 1;
@@ -120,9 +127,10 @@ struct Plan {
   int64_t concurrency =
       1;  ///< sequences of sequence_length that the KV blocks of all data-parallel ranks hold, at most max_concurrency
   int64_t shm_bytes = 0;      ///< of /dev/shm a pod needs
-  int64_t device_memory = 0;  ///< without `adapter_bytes`
+  int64_t device_memory = 0;  ///< without `adapter_bytes` and `draft`
   std::string memory_source;
-  int64_t adapter_bytes = 0;  ///< at most, of LoRA adapters on each rank, beside what is predicted of it
+  int64_t adapter_bytes = 0;          ///< at most, of LoRA adapters on each rank, beside what is predicted of it
+  std::optional<PlannedDraft> draft;  ///< nullopt: no model drafts for this one
   std::vector<RankPlan> ranks;
   std::string reason;   ///< the name of a reason of Planned=True: UserFixed, ...
   std::string message;  ///< one sentence with the numbers, for people

@@ -252,6 +252,7 @@ json to_json(const Plan& plan) {
            {"hardware", hardware_values},
            {"rejected", rejected}};
   if (plan.adapter_bytes > 0) out["adapterBytes"] = plan.adapter_bytes;
+  if (plan.draft) out["draft"] = {{"bytes", plan.draft->bytes}, {"kvBlocks", plan.draft->kv_blocks}};
   if (plan.step_tokens != step_tokens) out["stepTokens"] = plan.step_tokens;
   if (plan.gathering)
     out["gathering"] = {{"from", name_of(plan.gathering->from)}, {"bufferBytes", plan.gathering->buffer}};
@@ -314,6 +315,10 @@ Plan plan_from_json(const json& value) {
   plan.device_memory = reader.integer("deviceMemory", 1, most);
   plan.memory_source = reader.text("memorySource", 256);
   plan.adapter_bytes = reader.integer("adapterBytes", 0, most, 0);
+  if (reader.has("draft")) {
+    const JsonReader draft = reader.object("draft");
+    plan.draft = {draft.integer("bytes", 0, most), draft.integer("kvBlocks", 1, most)};
+  }
   plan.reason = reader.text("reason", 128);
   plan.message = reader.text("message", 8192);
   const json& ranks = reader.list("ranks", max_ranks);

@@ -38,6 +38,7 @@ PodLayout make_pod_layout(const Spec& spec, const Plan& plan) {
     std::vector<int64_t> pods(layout.ranks.size(), 0);
     for (const RankPlan& rank : plan.ranks)
       pods[layout.node_of(rank.rank)] += rank.predicted.total() + plan.adapter_bytes;
+    if (plan.draft) pods[layout.node_of(0)] += plan.draft->bytes;
     memory = round_up(*std::max_element(pods.begin(), pods.end()) + each * 128 * mib + 256 * mib, mib);
   }
   layout.memory = memory + layout.shm;

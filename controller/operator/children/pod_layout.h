@@ -26,9 +26,8 @@ struct PodLayout {
 /// leaves out follow from the plan:
 /// - shm: that of the plan, rounded up to MiB. A replica of several ranks on GPUs gets 128 MiB more per rank, for the
 ///   buffers of NCCL where GPUs have no peer access (a bound from 4 MiB per channel, not measured).
-/// - memory on CPU: the predicted bytes of the ranks of the fullest pod, with those of adapters, + 128 MiB per rank
-/// (staging of loads and slack)
-///   + 256 MiB (launcher and page tables).
+/// - memory on CPU: the predicted bytes of the ranks of the fullest pod, with those of adapters and of a draft model,
+///   + 128 MiB per rank (staging of loads and slack) + 256 MiB (launcher and page tables).
 /// - memory on GPU: 4 GiB per rank (host side of CUDA, pinned staging) + the weights that a rank pins (offload to
 ///   HostMemory) + 2 GiB. Shared memory is added in both cases.
 /// - cpu: a request of half a core per rank, and no limit.

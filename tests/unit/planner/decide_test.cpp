@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "models.h"
+#include "planner/draft_model.h"
 #include "planner/memory.h"
 #include "planner/plan.h"
 #include "planner/weight_shards.h"
@@ -46,6 +47,40 @@ TEST(Decide, PredictsExactWeightsAndFitsEveryTermIntoTheDevice) {
   EXPECT_EQ(plan.concurrency, std::min<int64_t>(64, plan.kv_blocks / (2048 / 16)));
 }
 
+TEST(Decide, ADraftModelTakesItsMemoryFromEveryDevice) {
+  ModelMetadata metadata = test::gpt_neo_2_7b();
+  const Plan without = planned(decide(metadata, cpu(2, 4 * gibi), {.max_concurrency = 2}));
+  EXPECT_FALSE(without.draft);
+  metadata.draft = {.weights = gibi / 4, .activations = gibi / 4, .kv_per_token = gibi / 8192};
+  EXPECT_EQ(metadata_from_json(to_json(metadata)), metadata);
+  const PlanConstraints constraints{.max_concurrency = 2};
+  const Plan plan = planned(decide(metadata, cpu(2, 5 * gibi), constraints));
+  EXPECT_EQ(plan.draft, (PlannedDraft{gibi, 2 * 2048 / 16})) << "two sequences of 2,048 tokens";
+  EXPECT_EQ(plan.device_memory, 4 * gibi);
+  EXPECT_EQ(plan.kv_blocks, without.kv_blocks);
+  EXPECT_THAT(plan.memory_source, HasSubstr("without 1.0 GiB for the draft model"));
+  EXPECT_THAT(describe(plan), HasSubstr("rank 0 keeps at most 1.0 GiB for the draft model"));
+  EXPECT_EQ(plan_from_json(to_json(plan)).draft, plan.draft);
+  EXPECT_EQ(planned(decide(metadata, cpu(2, 16 * gibi), {})).draft->kv_blocks, 8 * 2048 / 16)
+      << "of 64 sequences eight may draft";
+  metadata.adapter_elements = gibi / 4;
+  EXPECT_THAT(refused(decide(metadata, cpu(2, gibi), constraints)).message,
+              HasSubstr("a device has 1.0 GiB, of which up to 1.0 GiB for adapters and 1.0 GiB for the draft model"));
+}
+
+TEST(Decide, WhatADraftModelNeedsIsThatOfAPlanOfItsOwn) {
+  const ModelMetadata metadata = test::gpt_neo_2_7b();
+  const Plan plan = draft_plan(metadata, 512);
+  ASSERT_EQ(plan.ranks.size(), 1u);
+  EXPECT_EQ(plan.sequence_length, 512);
+  EXPECT_EQ(plan.precision, metadata.dtype);
+  EXPECT_EQ(plan.kv_blocks, 8 * 512 / 16);
+  const DraftNeeds needs = draft_needs(metadata);
+  EXPECT_EQ(needs.weights, plan.ranks[0].predicted.weights);
+  EXPECT_EQ(needs.kv_per_token, plan.ranks[0].predicted.kv / 8 / 512);
+  EXPECT_GT(needs.activations, plan.ranks[0].predicted.activations) << "of the longest sequences";
+}
+
 TEST(Decide, AdaptersTakeTheirMemoryFromEveryDevice) {
   ModelMetadata metadata = test::gpt_neo_2_7b();
   const Plan without = planned(decide(metadata, cpu(2, 4 * gibi), {}));
@@ -64,7 +99,7 @@ TEST(Decide, AdaptersTakeTheirMemoryFromEveryDevice) {
   EXPECT_EQ(planned(decide(metadata, gpu, {})).adapter_bytes, gibi / 2) << "the type of activations, F16";
   const Refusal refusal = refused(decide(metadata, cpu(2, gibi), {}));
   EXPECT_EQ(refusal.reason, Reason::DoesNotFit);
-  EXPECT_THAT(refusal.message, HasSubstr("the adapters need up to 1.0 GiB of each rank, whose device has 1.0 GiB"));
+  EXPECT_THAT(refusal.message, HasSubstr("a device has 1.0 GiB, of which up to 1.0 GiB for adapters would be kept"));
   EXPECT_EQ(refused(decide(metadata, cpu(2, 2 * gibi), {.strategy = Strategy::Tensor})).reason, Reason::DoesNotFit)
       << "what they leave is too little for the weights";
 }
