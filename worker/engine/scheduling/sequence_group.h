@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "worker/engine/engine.h"
+#include "worker/engine/kv/block_pool.h"
 #include "worker/engine/sampling/beam_search.h"
-#include "worker/engine/scheduling/block_pool.h"
 #include "worker/engine/speculation/draft_length.h"
 
 namespace pm::engine {

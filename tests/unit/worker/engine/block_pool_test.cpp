@@ -5,7 +5,7 @@
 #include <numeric>
 #include <random>
 
-#include "worker/engine/scheduling/block_pool.h"
+#include "worker/engine/kv/block_pool.h"
 
 namespace pm::engine {
 namespace {

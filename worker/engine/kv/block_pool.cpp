@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "worker/engine/scheduling/block_pool.h"
+#include "worker/engine/kv/block_pool.h"
 
 #include <algorithm>
 #include <stdexcept>
