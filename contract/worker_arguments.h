@@ -40,7 +40,7 @@ inline constexpr const char *serve = "serve", *fetch = "fetch", *inspect = "insp
 namespace flag {
 // the checkpoint; all subcommands
 inline constexpr Flag<std::string> model{"--model"}, policy{"--policy"};
-inline constexpr Flag<NamedAdapter> adapter{"--adapter"};  // inspect and serve, once for each
+inline constexpr Flag<NamedAdapter> adapter{"--adapter"};         // inspect and serve, once for each
 inline constexpr Flag<std::string> draft_model{"--draft-model"};  // inspect and serve: its folder
 // the hub; inspect and fetch
 inline constexpr Flag<std::string> revision{"--revision"}, token_file{"--token-file"}, cache{"--cache"},

@@ -168,6 +168,10 @@ std::string_view name_of(Residency);
 std::optional<Residency> residency_of(std::string_view);
 std::optional<Objective> objective_of(std::string_view);
 
+/// Returns the bytes of its device that the tensors of a rank may take: all but what runtime and communicators hold,
+/// with what adapters and a draft model keep.
+int64_t tensor_memory(const Plan&, int rank);
+
 /// Returns the share of one of `data` data-parallel ranks in a number of sequences, rounded up.
 constexpr int64_t per_dp_rank(int64_t sequences, int data) { return (sequences + data - 1) / data; }
 

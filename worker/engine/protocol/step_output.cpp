@@ -170,6 +170,14 @@ at::Tensor tensor_of(std::vector<T> values, std::vector<int64_t> shape, at::Scal
 
 }  // namespace
 
+DeviceSampling device_sampling(const SamplingParams& s, const History& history, int64_t sequence, int64_t num_samples,
+                               size_t vocabulary) {
+  return {{s.temperature, s.top_p, s.min_p, s.top_k, s.seed, static_cast<uint64_t>(sequence),
+           static_cast<uint64_t>(history.tokens.size()), s.do_sample},
+          num_samples,
+          score_edits(s, history, vocabulary)};
+}
+
 std::vector<uint8_t> encode(const StepOutput& output) {
   WireWriter write;
   write(values_of<int64_t>(output.argmax));

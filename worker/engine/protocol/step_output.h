@@ -50,6 +50,11 @@ struct SamplingInput {
   std::shared_future<TokenMask> mask = {};  ///< of the constraint, when MaskThread computes it; else sample() does
 };
 
+/// Returns the parameters with which a device samples as sample() does, for sequences `sequence`, `sequence` + 1, ...
+/// of this history.
+DeviceSampling device_sampling(const SamplingParams&, const History&, int64_t sequence, int64_t num_samples,
+                               size_t vocabulary);
+
 /// Tokens or beam candidates that follow an entry. Of an entry with drafts, the tokens are those drafts that sampling
 /// chooses too, up to the first other token, which is the last one.
 struct SamplerOutput {

@@ -72,8 +72,7 @@ DeviceCapacity device_capacity(at::DeviceType type, int ranks) {
 
 void limit_device_memory(const Plan& plan, int rank, at::Device device, int ranks_of_process) {
   if (device.is_cpu() || plan.device_memory <= 0) return;
-  const Memory& predicted = plan.ranks.at(static_cast<size_t>(rank)).predicted;
-  const int64_t each = std::max<int64_t>(0, plan.device_memory - predicted.runtime - predicted.communicator);
+  const int64_t each = std::max<int64_t>(0, tensor_memory(plan, rank));
   ops::driver(device.type()).set_memory_limit(device, each * ranks_of_process);
 }
 

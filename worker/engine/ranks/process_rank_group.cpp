@@ -42,11 +42,18 @@ std::unique_ptr<Rank> load(const RankGroupConfig& config, const comm::RankPlacem
   const c10::DeviceGuard on(device);
   const bool measured = !device.is_cpu() && config.max_kv_blocks > 0;
   limit_device_memory(*config.plan, placement.rank, device, 1);
+  int64_t beside = 0;
+  if (placement.rank == 0 && config.load_beside)
+    config.load_beside(device, [&](int64_t bytes) {
+      status.load_bytes = beside = bytes;
+      report_time();
+    });
+  status.load_total += beside;
   auto rank = with_memory_errors(device, "while rank " + std::to_string(placement.rank) + " was loaded", nullptr, [&] {
     return std::make_unique<Rank>(parallel::make_executor({config.checkpoint, config.model, config.plan,
                                                            measured ? 0 : config.kv_blocks, membership.communicator(),
                                                            [&](int64_t bytes) {
-                                                             status.load_bytes = bytes;
+                                                             status.load_bytes = beside + bytes;
                                                              report_time();
                                                            },
                                                            device, config.graphs, config.adapters}));

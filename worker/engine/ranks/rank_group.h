@@ -21,6 +21,9 @@ struct RankGroupConfig {
                               ///< most this many (process groups on an accelerator only)
   bool graphs = true;         ///< capture CUDA graphs, as in parallel::Shard
   layers::AdapterCapacity adapters = {};
+  /// Called on rank 0 of a process group before it loads its shard and measures memory, to load what else is on its
+  /// device; `progress` is to be called with the bytes read so far.
+  std::function<void(at::Device, const std::function<void(int64_t)>& progress)> load_beside = {};
 };
 
 /// Result of one step.

@@ -197,10 +197,8 @@ WarmUpResult warm_up(Rank& rank, const RankGroupConfig& config, comm::Communicat
   const int64_t dp_size = std::max(1, plan.data);
   const int64_t max_batch_size =
       std::min<int64_t>(parallel::DecodeGraphs::max_captured_batch, (plan.concurrency + dp_size - 1) / dp_size);
-  const Memory& predicted = plan.ranks.at(static_cast<size_t>(world.rank())).predicted;
   const MemoryBudget budget = memory_budget(measure_memory(rank, config, world, ranks_on_device, max_batch_size),
-                                            plan.device_memory - predicted.runtime - predicted.communicator,
-                                            world.size() == 1 ? 0 : answer_bytes);
+                                            tensor_memory(plan, world.rank()), world.size() == 1 ? 0 : answer_bytes);
   const int64_t wanted = budget.kv_blocks(config.kv_blocks, config.max_kv_blocks),
                 local_blocks = allocate_kv_blocks(rank, wanted, budget.block_bytes, budget.max_reserved()),
                 blocks = all_reduce_min(local_blocks, world);

@@ -44,7 +44,7 @@ void check_parameters(const Request& request) {
 }  // namespace
 
 Batcher::Batcher(const Limits& limits) : limits_(limits), pool_(limits.kv_blocks) {
-  if (limits.speculation && !limits.recurrent && !limits.recomputes) drafter_ = make_drafter(*limits.speculation);
+  if (limits.speculation && !limits.recurrent && !limits.recomputes) drafter_ = limits.speculation->make_drafter();
   for (int64_t i = limits_.max_concurrency; i-- > 0;) free_slots_.push_back(static_cast<int32_t>(i));
 }
 
@@ -266,21 +266,24 @@ StepMessage Batcher::plan(Time now, std::vector<SamplingInput>& sampling_inputs,
 void Batcher::plan_next_tokens(Plan& plan) {
   int64_t all = 0, taken = 0;
   for (const auto& group : running_) all += static_cast<int64_t>(group->sequences.size());
-  begin_drafts(plan, all);
+  const int64_t spare_blocks = pool_.available() - all;
+  std::vector<Turn> turns;
   for (size_t i = 0; i < running_.size() && taken * limits_.pipeline_batches < all; ++i) {
     SequenceGroup& group = *running_[i];
     const auto rows =
         static_cast<int64_t>(std::count_if(group.sequences.begin(), group.sequences.end(),
                                            [&](const Sequence& sequence) { return takes_token(group, sequence); }));
-    if (rows == 0 || rows > plan.token_budget || ((group.search || group.is_weighted()) && !group.all_ready()))
+    if (rows == 0 || taken + rows > plan.token_budget || ((group.search || group.is_weighted()) && !group.all_ready()))
       continue;
     if (allocate_next_blocks(group, plan.message.block_copies) != Allocation::Done)
-      return;  // either this request, the last one, was preempted, or blocks become free when a step completes
+      break;  // either this request, the last one, was preempted, or blocks become free when a step completes
     taken += rows;
-    for (Sequence& sequence : group.sequences) {
-      if (takes_token(group, sequence)) add(plan, group, sequence, 1, draft(plan, group, sequence));
-    }
+    for (Sequence& sequence : group.sequences)
+      if (takes_token(group, sequence)) turns.push_back({&group, &sequence});
   }
+  std::vector<std::vector<int32_t>> drafts =
+      draft(plan, turns, (all + limits_.pipeline_batches - 1) / limits_.pipeline_batches, spare_blocks);
+  for (size_t i = 0; i < turns.size(); ++i) add(plan, *turns[i].group, *turns[i].sequence, 1, std::move(drafts[i]));
 }
 
 /// Adds whole sequences that want a token, in order of admission, up to the token budget; a longer one runs alone. With
@@ -428,7 +431,8 @@ void Batcher::add(Plan& plan, SequenceGroup& group, Sequence& sequence, int64_t 
                   .sequence = sequence.number,
                   .tokens = tokens,
                   .drafts = entry.drafts,
-                  .price = plan.drafts.price};
+                  .price = plan.draft_price,
+                  .comparable = plan.comparable};
   if (sequence.computed + tokens == sequence.length()) add_sampling(plan, group, sequence, entry, planned);
   add_prompt_scores(group, sequence, entry, planned);
   sequence.computed += tokens;

@@ -5,6 +5,7 @@
 #include <deque>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -78,11 +79,12 @@ class Batcher {
   /// waits again. `sampling_inputs` receives what rank 0 needs to sample from gathered logits. Steps may be planned
   /// before earlier results arrive; the ranks run them in this order.
   StepMessage plan(Time now, std::vector<SamplingInput>& sampling_inputs, Outbox&);
+  /// Learns how long the oldest planned step with entries took whose results have not been applied, from which it
+  /// estimates whether drafts pay.
+  void observe(const StepMessage&, double seconds);
   /// Applies the results of the oldest planned step with entries whose results have not been applied.
   /// `prompt_tokens` are those that its entries have scored.
   void apply(const std::vector<SamplerOutput>&, Time now, Outbox&, std::vector<PromptToken> prompt_tokens = {});
-  /// Learns how long a step took, from which it estimates whether drafts pay.
-  void observe(const StepMessage&, double seconds);
 
   /// Marks the requests with this id; drop_cancelled() ends them.
   void cancel(const std::string& id);
@@ -108,12 +110,18 @@ class Batcher {
     int64_t tokens = 0;
     int32_t drafts = 0;  ///< tokens behind them that are drafts
     DraftPrice price = {};
-    size_t scored = 0;  ///< tokens of the prompt
+    size_t scored = 0;       ///< tokens of the prompt
+    bool comparable = true;  ///< the time of the step says what drafts cost
     /// The entry produces a token; `forced`: this token, whatever the scores are.
     bool samples = false, forced = false;
     int32_t token = -1;
   };
   struct Plan;  ///< the step under construction
+  /// A sequence that takes its next token in the step.
+  struct Turn {
+    SequenceGroup* group = nullptr;
+    Sequence* sequence = nullptr;
+  };
 
   void check_limits(const SequenceGroup&) const;
   void admit(Time now, Outbox&);
@@ -137,9 +145,10 @@ class Batcher {
   void add_source(Plan&, SequenceGroup&, Sequence&);
   void add_prompt_scores(SequenceGroup&, const Sequence&, StepEntry&, Planned&) const;
   void add_sampling(Plan&, SequenceGroup&, Sequence&, StepEntry&, Planned&);
-  void begin_drafts(Plan&, int64_t sequences) const;
-  std::vector<int32_t> draft(Plan&, const SequenceGroup&, Sequence&);
+  std::vector<std::vector<int32_t>> draft(Plan&, std::span<const Turn>, int64_t sequences, int64_t spare_blocks);
+  int64_t most_drafts(const SequenceGroup&, const Sequence&) const;
   void note_drafts(const Plan&);
+  void allocate_draft_blocks(Sequence&, std::vector<int32_t>& drafts, int64_t& spare_blocks);
   void append_tokens(SequenceGroup&, const Planned&, std::vector<Token>, Time now, Outbox&);
   void return_draft_blocks(Sequence&);
   static std::vector<int32_t> prefix_ids(const SequenceGroup&, const Sequence&, int64_t first, int64_t count);

@@ -14,39 +14,63 @@ constexpr int64_t sampled_rows = 32;
 
 }  // namespace
 
-/// Sets what the sequences of a step may draft: rows of the token budget and of sampling, and KV blocks, which no
-/// sequence needs for its next token. Drafts are shared evenly, and preempt nobody.
-void Batcher::begin_drafts(Plan& plan, int64_t sequences) const {
-  if (!drafter_ || sequences == 0) return;
-  const int64_t in_step = (sequences + limits_.pipeline_batches - 1) / limits_.pipeline_batches;
-  if (!draft_cost_.may_draft(in_step)) return;
-  plan.drafts.rows = std::min(plan.token_budget, std::max(limits_.max_concurrency, sampled_rows)) - in_step;
-  plan.drafts.most = std::max<int64_t>(1, plan.drafts.rows / in_step);
-  plan.drafts.blocks = pool_.available() - sequences;
-  plan.drafts.price = draft_cost_.price(in_step);
-}
-
-/// Returns drafts of the tokens behind the sequence's next one, for which it has KV blocks then. The first token of an
-/// answer has none, because sequences fork with it; nor have beams, and sequences that are sampled together.
-std::vector<int32_t> Batcher::draft(Plan& plan, const SequenceGroup& group, Sequence& sequence) {
-  if (plan.drafts.rows <= 0 || group.search || group.is_weighted() || group.generated(sequence) < 1) return {};
+/// Returns how many tokens behind its next one the sequence may draft, whatever a step has room for. The first token of
+/// an answer has no drafts, because sequences fork with it; nor have beams, and sequences that are sampled together.
+int64_t Batcher::most_drafts(const SequenceGroup& group, const Sequence& sequence) const {
+  if (group.search || group.is_weighted() || group.generated(sequence) < 1) return 0;
   const SamplingParams& sampling = group.request.sampling;
   // the step makes one token more than it accepts drafts; a forced last token is not sampled
-  int64_t most = std::min({limits_.speculation->tokens, plan.drafts.most, plan.drafts.rows,
-                           sampling.max_new_tokens - group.generated(sequence) - (sampling.forced_eos >= 0 ? 2 : 1)});
+  int64_t most = std::min(limits_.speculation->tokens,
+                          sampling.max_new_tokens - group.generated(sequence) - (sampling.forced_eos >= 0 ? 2 : 1));
   // behind its short factors the sequence is computed again
   if (limits_.short_rope_tokens > 0 && !group.long_rope)
     most = std::min(most, limits_.short_rope_tokens - sequence.length());
-  most = sequence.draft_length.next(most, plan.drafts.price);
-  if (most <= 0) return {};
-  std::vector<int32_t> drafts = drafter_->propose(sequence.tokens, most);
+  return most;
+}
+
+/// Allocates what the rows of drafts take beyond the blocks of the sequence, at most `spare_blocks`, and drops the
+/// drafts for which there is none.
+void Batcher::allocate_draft_blocks(Sequence& sequence, std::vector<int32_t>& drafts, int64_t& spare_blocks) {
   const auto space = [&] { return static_cast<int64_t>(sequence.blocks.size()) * block_tokens - sequence.length(); };
-  while (space() < static_cast<int64_t>(drafts.size()) && plan.drafts.blocks > 0) {
+  for (; space() < static_cast<int64_t>(drafts.size()) && spare_blocks > 0; --spare_blocks)
     sequence.blocks.push_back(*pool_.allocate());
-    --plan.drafts.blocks;
-  }
   drafts.resize(static_cast<size_t>(std::min(static_cast<int64_t>(drafts.size()), space())));
-  plan.drafts.rows -= static_cast<int64_t>(drafts.size());
+}
+
+/// Returns the drafts of the sequences that take their next token in this step: as many as pay, in rows that the token
+/// budget and sampling leave beside one for each of the `sequences` of a step, and in `spare_blocks` KV blocks, which
+/// no sequence needs for its next token. Rows are shared evenly, and drafts preempt nobody.
+std::vector<std::vector<int32_t>> Batcher::draft(Plan& plan, std::span<const Turn> turns, int64_t sequences,
+                                                 int64_t spare_blocks) {
+  std::vector<std::vector<int32_t>> drafts(turns.size());
+  if (!drafter_ || turns.empty() || !draft_cost_.may_draft(sequences)) return drafts;
+  plan.draft_price = draft_cost_.price(sequences);
+  int64_t rows = std::min(plan.token_budget, std::max(limits_.max_concurrency, sampled_rows)) - sequences;
+  const int64_t each = std::max<int64_t>(1, rows / sequences);
+  std::vector<DraftRequest> requests;
+  std::vector<size_t> asking;  // which of the turns
+  for (size_t i = 0; i < turns.size(); ++i) {
+    const SequenceGroup& group = *turns[i].group;
+    Sequence& sequence = *turns[i].sequence;
+    const int64_t count =
+        sequence.draft_length.next(std::min({most_drafts(group, sequence), each, rows}), plan.draft_price);
+    if (count <= 0) continue;
+    rows -= count;
+    asking.push_back(i);
+    requests.push_back({.slot = sequence.slot,
+                        .tokens = sequence.tokens,
+                        .count = count,
+                        .prompt = group.request.prompt.size(),
+                        .sampling = &group.request.sampling,
+                        .sequence = sequence.number});
+  }
+  if (requests.empty()) return drafts;
+  Drafts proposed = drafter_->propose(requests);
+  plan.comparable = !proposed.read_texts;
+  for (size_t i = 0; i < asking.size(); ++i) {
+    std::vector<int32_t>& own = drafts[asking[i]] = std::move(proposed.tokens.at(i));
+    allocate_draft_blocks(*turns[asking[i]].sequence, own, spare_blocks);
+  }
   return drafts;
 }
 
@@ -58,12 +82,12 @@ void Batcher::note_drafts(const Plan& plan) {
     statistics_.drafts += planned.drafts > 0;
   }
   statistics_.draft_tokens += drafts;
-  if (planned_prompt_tokens_ == 0 && !plan.planned.empty())
+  if (planned_prompt_tokens_ == 0 && !plan.planned.empty() && plan.comparable)
     draft_cost_.planned(static_cast<int64_t>(plan.planned.size()), drafts);
 }
 
 void Batcher::observe(const StepMessage& message, double seconds) {
-  if (!drafter_ || message.forward) return;
+  if (!drafter_ || message.forward || planned_.empty() || !planned_.front().front().comparable) return;
   int64_t drafting = 0, drafts = 0;
   for (const StepEntry& entry : message.entries) {
     if (entry.tokens.size() != static_cast<size_t>(1 + entry.drafts) || entry.encodes()) return;  // a prompt

@@ -13,13 +13,8 @@ struct Batcher::Plan {
   std::vector<Planned> planned;
   std::vector<SamplingInput>& sampling_inputs;
   int64_t token_budget;
-  /// What sequences may still draft in this step.
-  struct Drafts {
-    int64_t rows = 0, blocks = 0;  ///< of all sequences that follow
-    int64_t most = 0;              ///< of each sequence
-    DraftPrice price;
-  };
-  Drafts drafts = {};
+  DraftPrice draft_price = {};
+  bool comparable = true;  ///< as Planned::comparable
 };
 
 }  // namespace pm::engine

@@ -65,6 +65,7 @@ void Batcher::release_sequence(SequenceGroup& group, Sequence& sequence) {
   sequence.blocks.clear();
   if (sequence.slot < 0) return;
   if (sequence.sent_blocks > 0) freed_slots_.push_back(sequence.slot);
+  if (drafter_) drafter_->forget(sequence.slot);
   group.spare_slots.push_back(sequence.slot);
   sequence.slot = -1;
 }

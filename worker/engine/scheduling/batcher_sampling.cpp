@@ -55,17 +55,14 @@ void Batcher::add_sampling(Plan& plan, SequenceGroup& group, Sequence& sequence,
   // The host samples the tokens of a constraint, from all logits: no rank needs the mask then.
   if (limits_.device_sampling && !group.search && !group.is_weighted() && request.logprobs < 0 && !request.constraint &&
       supports_device_sampling(request.sampling, limits_.vocabulary)) {
-    const auto device_sampling = [&](const History& so_far) -> DeviceSampling {
-      const SamplingParams& s = request.sampling;
-      return {{s.temperature, s.top_p, s.min_p, s.top_k, s.seed, static_cast<uint64_t>(sequence.number),
-               static_cast<uint64_t>(so_far.tokens.size()), s.do_sample},
-              num_samples,
-              score_edits(s, so_far, static_cast<size_t>(limits_.vocabulary))};
+    const auto sampling_after = [&](const History& so_far) {
+      return device_sampling(request.sampling, so_far, sequence.number, num_samples,
+                             static_cast<size_t>(limits_.vocabulary));
     };
     entry.output_kind = OutputKind::Sampled;
-    entry.device_sampling = device_sampling(history);
+    entry.device_sampling = sampling_after(history);
     for (size_t length = sequence.tokens.size() + 1; drafted && length <= drafted->size(); ++length)
-      entry.draft_sampling.push_back(device_sampling({std::span(*drafted).first(length), history.prompt}));
+      entry.draft_sampling.push_back(sampling_after({std::span(*drafted).first(length), history.prompt}));
     return;
   }
   entry.output_kind = OutputKind::Logits;

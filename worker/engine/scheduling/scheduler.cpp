@@ -289,8 +289,8 @@ void Scheduler::complete_step() {
     const std::vector<SamplerOutput> sampled = sample(pending.message, pending.sampling_inputs, output);
     const Time now = clock_();
     std::lock_guard lock(mutex_);
-    batcher_.apply(sampled, now, outbox, std::move(output.prompt_tokens));
     batcher_.observe(pending.message, seconds(now - pending.begin));
+    batcher_.apply(sampled, now, outbox, std::move(output.prompt_tokens));
   }
   send(outbox);
   const bool worked = !pending.message.entries.empty() || !pending.parts.empty();

@@ -3,29 +3,56 @@
 // of them, and those that the sampler chooses too are kept. A drafter changes how fast tokens come, never which.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
 
+#include "worker/engine/engine.h"
+
 namespace pm::engine {
 
-/// How tokens are drafted: n-gram speculation, also known as prompt lookup.
-struct Speculation {
-  int64_t tokens = 8;                    ///< most drafts of a sequence in a step
-  int64_t min_ngram = 2, max_ngram = 4;  ///< tokens at the end of a sequence that are looked up in it
-  bool operator==(const Speculation&) const = default;
+/// A sequence that may draft in the next step.
+struct DraftRequest {
+  int32_t slot = 0;                 ///< of the sequence; no other one that runs has it
+  std::span<const int32_t> tokens;  ///< prompt and answer so far
+  int64_t count = 0;                ///< most drafts, at least 1
+  size_t prompt = 0;                ///< tokens of the prompt
+  const SamplingParams* sampling = nullptr;
+  int64_t sequence = 0;  ///< index among the request's sequences, the second counter of the random numbers
+};
+
+/// What a drafter proposes.
+struct Drafts {
+  /// For each request at most `count` ids that may follow its tokens; fewer, or none, where there is no guess.
+  std::vector<std::vector<int32_t>> tokens;
+  /// The drafter also read texts that it had not seen, so that the time of the step does not say what drafts cost.
+  bool read_texts = false;
 };
 
 /// Proposes tokens. Called by one thread. Every call has all tokens of a sequence, so that nothing has to be undone
-/// when one is computed again, forks or ends.
+/// when some are rejected, or when a sequence is computed again or forks.
 class Drafter {
  public:
   virtual ~Drafter() = default;
-  /// Returns up to `count` tokens that may follow `tokens`, prompt and answer so far; fewer, or none, where it has no
-  /// guess. They must be ids of the vocabulary.
-  virtual std::vector<int32_t> propose(std::span<const int32_t> tokens, int64_t count) = 0;
+  virtual Drafts propose(std::span<const DraftRequest>) = 0;
+  /// Learns that the sequence of this slot ended, or waits without a slot.
+  virtual void forget(int32_t /*slot*/) {}
 };
 
-std::unique_ptr<Drafter> make_drafter(const Speculation&);
+/// How tokens are drafted.
+struct Speculation {
+  int64_t tokens = 8;  ///< most drafts of a sequence in a step
+  /// Makes the drafter of a data-parallel rank.
+  std::function<std::unique_ptr<Drafter>()> make_drafter;
+};
+
+/// Lengths of n-grams: tokens at the end of a sequence that are looked up in it.
+struct NgramLengths {
+  int64_t min = 2, max = 4;
+};
+
+/// Returns the drafter of n-gram speculation, also known as prompt lookup.
+std::unique_ptr<Drafter> ngram_drafter(const NgramLengths&);
 
 }  // namespace pm::engine

@@ -12,13 +12,21 @@ namespace {
 
 class NgramDrafter final : public Drafter {
  public:
-  NgramDrafter(int64_t min_ngram, int64_t max_ngram)
-      : min_(static_cast<size_t>(min_ngram)), max_(static_cast<size_t>(max_ngram)) {}
+  explicit NgramDrafter(const NgramLengths& lengths)
+      : min_(static_cast<size_t>(lengths.min)), max_(static_cast<size_t>(lengths.max)) {}
 
+  Drafts propose(std::span<const DraftRequest> requests) override {
+    Drafts drafts;
+    for (const DraftRequest& request : requests)
+      drafts.tokens.push_back(continuation(request.tokens, static_cast<size_t>(request.count)));
+    return drafts;
+  }
+
+ private:
   /// Proposes what followed the latest of the longest occurrences, of at least min_ngram and at most max_ngram tokens.
   /// Where the occurrence overlaps the end, the proposal goes on with itself, as LZ77 copies: a sequence with a period
   /// is continued by it. One pass over the tokens, from the end, which ends at the first of max_ngram tokens.
-  std::vector<int32_t> propose(std::span<const int32_t> tokens, int64_t count) override {
+  std::vector<int32_t> continuation(std::span<const int32_t> tokens, size_t count) const {
     size_t longest = 0, next = 0;  // the proposal begins at token `next`
     for (size_t end = tokens.size(); end-- > 1 && longest < max_;) {
       const size_t most = std::min(max_, end);
@@ -28,19 +36,16 @@ class NgramDrafter final : public Drafter {
     }
     std::vector<int32_t> drafts;
     if (longest < min_) return drafts;
-    for (size_t at = next; static_cast<int64_t>(drafts.size()) < count; ++at)
+    for (size_t at = next; drafts.size() < count; ++at)
       drafts.push_back(at < tokens.size() ? tokens[at] : drafts[at - tokens.size()]);
     return drafts;
   }
 
- private:
   const size_t min_, max_;
 };
 
 }  // namespace
 
-std::unique_ptr<Drafter> make_drafter(const Speculation& how) {
-  return std::make_unique<NgramDrafter>(how.min_ngram, how.max_ngram);
-}
+std::unique_ptr<Drafter> ngram_drafter(const NgramLengths& lengths) { return std::make_unique<NgramDrafter>(lengths); }
 
 }  // namespace pm::engine

@@ -12,7 +12,8 @@ using testing::ElementsAre;
 using testing::IsEmpty;
 
 std::vector<int32_t> propose(std::vector<int32_t> tokens, int64_t count, int64_t min_ngram = 2, int64_t max_ngram = 4) {
-  return make_drafter({.tokens = count, .min_ngram = min_ngram, .max_ngram = max_ngram})->propose(tokens, count);
+  const DraftRequest request{.tokens = tokens, .count = count};
+  return ngram_drafter({min_ngram, max_ngram})->propose({&request, 1}).tokens.at(0);
 }
 
 TEST(NgramDrafter, ProposesWhatFollowedTheSameTokens) {

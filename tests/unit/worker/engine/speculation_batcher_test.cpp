@@ -9,7 +9,7 @@ namespace {
 
 using testing::ElementsAre;
 
-constexpr Speculation how{.tokens = 8, .min_ngram = 2, .max_ngram = 4};
+const Speculation how{8, [] { return ngram_drafter({2, 4}); }};
 constexpr int32_t other = 90;  ///< a token that no draft proposes
 
 /// A batcher whose ranks answer what a test says.

@@ -9,7 +9,7 @@
 namespace pm::engine {
 namespace {
 
-constexpr Speculation how{.tokens = 6, .min_ngram = 2, .max_ngram = 4};
+const Speculation how{6, [] { return ngram_drafter({2, 4}); }};
 
 /// Returns the token that the summing executor expects behind one at this position.
 int32_t after(int32_t token, int64_t position) {
