@@ -7,6 +7,7 @@
 
 #include "contract/termination.h"
 #include "contract/worker_arguments.h"
+#include "planner/draft_model.h"
 #include "planner/plan_svg.h"
 #include "worker/base/error.h"
 #include "worker/cli/adapter_options.h"
@@ -24,6 +25,7 @@ namespace {
 struct InspectOptions {
   std::string model, policy, termination_message;
   std::vector<std::string> named_adapters;  ///< NAME=FOLDER
+  std::string draft_model;                  ///< folder or hf://ORG/NAME; empty: none
   HubOptions hub;
   bool json = false;
 };
@@ -51,10 +53,33 @@ void with_model(const InspectOptions& options, const std::function<void(const po
   }
 }
 
-/// Returns the metadata of the model with the memory that the adapters of the options need. Throws Error{Usage} for one
-/// that is not NAME=FOLDER, and Error{ModelUnreadable} for one that cannot be served with this model.
-ModelMetadata with_adapters(const policy::Model& model, const std::vector<std::string>& named) {
+/// Returns what the draft model of the options needs. Throws an error that begins with the flag for one that cannot
+/// draft for this model. Tokenizers are compared where both models are folders.
+DraftNeeds draft_needs_of(const InspectOptions& options, const policy::Model& model) {
+  const std::string& name = options.draft_model;
+  if (!hub::names_repository(name) && !hub::names_repository(options.model))
+    return draft_needs(open_draft_model(name, model, options.model)->model.metadata);
+  std::optional<DraftNeeds> needs;
+  const auto use = [&](const policy::Model& draft) {
+    check_drafts_for(draft, name, model);
+    needs = draft_needs(draft.metadata);
+  };
+  try {
+    with_model({.model = name, .hub = {.token_file = options.hub.token_file}}, use);
+  } catch (const Error& error) {
+    if (std::string_view(error.what()).starts_with(flag::draft_model.name)) throw;
+    throw Error(error.reason, std::string(flag::draft_model.name) + " " + name + ": " + error.what());
+  }
+  return needs.value();
+}
+
+/// Returns the metadata of the model with the memory that the adapters and the draft model of the options need. Throws
+/// Error{Usage} for an adapter that is not NAME=FOLDER, and Error{ModelUnreadable} for one that cannot be served with
+/// this model.
+ModelMetadata with_companions(const policy::Model& model, const InspectOptions& inspected) {
   ModelMetadata metadata = model.metadata;
+  if (!inspected.draft_model.empty()) metadata.draft = draft_needs_of(inspected, model);
+  const std::vector<std::string>& named = inspected.named_adapters;
   if (named.empty()) return metadata;
   check_takes_adapters(model);
   ModelOptions options;
@@ -72,7 +97,7 @@ int inspect(const InspectOptions& options) {
   };
   try {
     with_model(options, [&](const policy::Model& model) {
-      const nlohmann::json metadata = to_json(with_adapters(model, options.named_adapters));
+      const nlohmann::json metadata = to_json(with_companions(model, options));
       write_termination_message(metadata.dump());
       if (options.json)
         std::cout << metadata.dump() << "\n";
@@ -90,8 +115,10 @@ enum class PlanFormat { Text, Json, Svg };
 
 int plan(const ModelOptions& options, const HubOptions& hub, PlanFormat format) {
   Decision decision;
-  with_model({.model = options.model, .policy = options.policy, .hub = hub}, [&](const policy::Model& model) {
-    decision = decide(model.metadata, detect_hardware(options), plan_constraints(options));
+  const InspectOptions inspected{
+      .model = options.model, .policy = options.policy, .draft_model = options.draft_model, .hub = hub};
+  with_model(inspected, [&](const policy::Model& model) {
+    decision = decide(with_companions(model, inspected), detect_hardware(options), plan_constraints(options));
   });
   if (!decision.plan) {
     std::cerr << decision.refusal->reason << ": " << decision.refusal->message << "\n";
@@ -140,6 +167,9 @@ void add_inspect(CLI::App& app, Program& program) {
                    "NAME=FOLDER: a LoRA adapter that will be served beside the model. It is checked against the model, "
                    "and the metadata says what memory it needs; repeat it for several")
       ->allow_extra_args(false);
+  subcommand->add_option(flag::draft_model.name, options->draft_model,
+                         "Folder or hf://ORG/NAME of a model that will draft tokens for this one. It is checked "
+                         "against the model, and the metadata says what memory it needs");
   subcommand->add_option(flag::termination_message.name, options->termination_message,
                          "Also write the model metadata, or the error, as JSON to this file");
   subcommand->add_flag("--json", options->json, "Print the metadata as JSON");
@@ -153,6 +183,7 @@ void add_plan(CLI::App& app, Program& program) {
   auto hub = std::make_shared<HubOptions>();
   auto format = std::make_shared<PlanFormat>(PlanFormat::Text);
   options->add_to(*subcommand);
+  options->add_draft_model_to(*subcommand);
   hub->add_to(*subcommand);
   subcommand->add_option("--devices", options->ranks, "The same as --ranks")->check(CLI::Range(1, 1024));
   CLI::Option* json = subcommand->add_flag_callback(

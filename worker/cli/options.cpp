@@ -8,6 +8,7 @@
 
 #include "base/quantity.h"
 #include "contract/worker_arguments.h"
+#include "planner/draft_model.h"
 #include "planner/strategy_names.h"
 #include "worker/base/error.h"
 #include "worker/cli/adapter_options.h"
@@ -72,6 +73,12 @@ void ModelOptions::add_to(CLI::App& subcommand) {
       "--device-memory", device_memory,
       "Device memory that a rank may use, e.g. 80Gi (default: the free memory; with --device cpu an equal share "
       "of the host's memory)");
+}
+
+void ModelOptions::add_draft_model_to(CLI::App& subcommand) {
+  subcommand.add_option(flag::draft_model.name, draft_model,
+                        "Folder of a small checkpoint with the same tokenizer, which drafts tokens (speculative "
+                        "decoding); it is loaded whole on rank 0");
 }
 
 int64_t parse_bytes(const std::string& quantity) {
@@ -196,6 +203,10 @@ Setup prepare(const ModelOptions& options, const std::string& plan_file) {
   setup.model = policy::resolve(setup.checkpoint, options.policy);
   setup.adapters = adapter_capacity(setup.model, options);
   setup.model.metadata.adapter_elements = adapter_elements(setup.model, setup.adapters);
+  if (!options.draft_model.empty()) {
+    setup.draft_model = open_draft_model(options.draft_model, setup.model, setup.checkpoint.folder());
+    setup.model.metadata.draft = draft_needs(setup.draft_model->model.metadata);
+  }
   setup.plan = plan_file.empty() ? make_plan(setup.model.metadata, options) : read_plan(plan_file);
   return setup;
 }

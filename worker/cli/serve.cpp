@@ -10,6 +10,7 @@
 #include "base/signals.h"
 #include "contract/ports.h"
 #include "contract/worker_arguments.h"
+#include "planner/draft_model.h"
 #include "planner/strategies/layout.h"
 #include "worker/base/error.h"
 #include "worker/cli/adapter_options.h"
@@ -137,7 +138,8 @@ std::unique_ptr<server::AdapterPool> make_adapters(const ServeOptions& options, 
   return pool;
 }
 
-int lead(const ServeOptions& options, const Setup& setup, engine::RankGroup& group) {
+int lead(const ServeOptions& options, const Setup& setup, std::shared_ptr<engine::DraftModel> draft_model,
+         engine::RankGroup& group) {
   const std::filesystem::path folder = setup.checkpoint.folder();
   std::optional<server::Retriever> retriever;  // before the probe, for it refuses a broken index
   if (setup.model.retrieval) retriever.emplace(*setup.model.retrieval, folder);
@@ -149,9 +151,9 @@ int lead(const ServeOptions& options, const Setup& setup, engine::RankGroup& gro
   engine::Limits limits = engine_limits(setup.model, setup.plan, setup.plan.sequence_length, group.kv_blocks(),
                                         per_dp_rank(options.max_concurrency, setup.plan.data),
                                         per_dp_rank(options.max_queue, setup.plan.data));
-  limits.speculation = speculation_of(options.speculation, setup.model);
-  if (options.speculation.kind != "off")
-    LOG(INFO) << "speculation: " << speculation_text(options.speculation, setup.model);
+  limits.speculation = speculation_of(options.speculation, setup.model, std::move(draft_model));
+  if (const std::string text = speculation_text(options.speculation, setup.model, options.draft_model); text != "off")
+    LOG(INFO) << "speculation: " << text;
   if (retriever && setup.model.retrieval->max_length > setup.plan.sequence_length)
     throw Error(Reason::Usage, "config.json says max_combined_length " +
                                    std::to_string(setup.model.retrieval->max_length) +
@@ -247,7 +249,7 @@ int launch_group(const ServeOptions& options, const Setup& setup, const Program&
     admin_options.plan = setup.plan;
     admin_options.replica_generation = options.process.nodes.replica_generation;
     if (setup.device == at::kCPU) admin_options.cpu_kernels = ops::cpu_kernels();
-    admin_options.speculation = speculation_text(options.speculation, setup.model);
+    admin_options.speculation = speculation_text(options.speculation, setup.model, options.draft_model);
     admin_options.ready = [&status_table] { return launch::ready(status_table, std::chrono::steady_clock::now()); };
     admin_options.live = [&status_table, &liveness] {
       return liveness.live(status_table, std::chrono::steady_clock::now());
@@ -288,7 +290,7 @@ void read_nodes(ServeOptions& options, const Plan& plan) {
 }
 
 int serve(ServeOptions& options, const Program& program) {
-  options.speculation.check();
+  options.speculation.check(options.draft_model);
   // the launcher checks the files first, so that an unusable one is a usage error and not a lost rank
   if (!options.api_keys_folder.empty()) server::ApiKeys{options.api_keys_folder};
   if (!options.certificate.empty()) server::Tls(options.certificate, options.key);
@@ -303,7 +305,18 @@ int serve(ServeOptions& options, const Program& program) {
   if (model.kv_blocks > 0)
     model.max_kv_blocks =
         std::max(model.kv_blocks, concurrency * blocks_per_sequence(setup.model.metadata, setup.plan.sequence_length));
-  return run_rank(options.process, model, [&](engine::RankGroup& group) { return lead(options, setup, group); });
+  std::shared_ptr<engine::DraftModel> draft_model;
+  if (setup.draft_model) {
+    model.load_beside = [&](at::Device device, const std::function<void(int64_t)>& progress) {
+      // a plan that was made without the draft model does not know of it
+      const PlannedDraft planned = setup.plan.draft.value_or(
+          planned_draft(*setup.model.metadata.draft, setup.plan.sequence_length, options.max_concurrency));
+      draft_model = load_draft_model(*setup.draft_model, setup.model, setup.plan.sequence_length, planned.kv_blocks,
+                                     device, setup.graphs, progress);
+    };
+  }
+  return run_rank(options.process, model,
+                  [&](engine::RankGroup& group) { return lead(options, setup, std::move(draft_model), group); });
 }
 
 }  // namespace
@@ -314,6 +327,7 @@ void add_serve(CLI::App& app, Program& program) {
   options->add_to(*subcommand);
   options->process.add_to(*subcommand);
   options->speculation.add_to(*subcommand);
+  options->add_draft_model_to(*subcommand);
   subcommand->add_option("--host", options->host, "Address to listen on")->capture_default_str();
   subcommand->add_option(flag::port.name, options->port, "Port of the API")
       ->capture_default_str()

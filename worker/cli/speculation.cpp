@@ -14,22 +14,25 @@ void SpeculationOptions::add_to(CLI::App& subcommand) {
                   "in the same sequence")
       ->capture_default_str()
       ->check(CLI::IsMember({"off", "ngram"}));
-  subcommand.add_option("--speculation-tokens", ngram.tokens, "Maximum drafted tokens of a sequence in a step")
+  subcommand.add_option("--speculation-tokens", tokens, "Maximum drafted tokens of a sequence in a step")
       ->capture_default_str()
       ->check(CLI::Range(1, 64));
-  subcommand.add_option("--speculation-min-ngram", ngram.min_ngram, "Minimum tokens that must be the same for a draft")
+  subcommand.add_option("--speculation-min-ngram", ngram.min, "Minimum tokens that must be the same for a draft")
       ->capture_default_str()
       ->check(CLI::Range(1, 64));
-  subcommand.add_option("--speculation-max-ngram", ngram.max_ngram, "Maximum tokens that are looked up for a draft")
+  subcommand.add_option("--speculation-max-ngram", ngram.max, "Maximum tokens that are looked up for a draft")
       ->capture_default_str()
       ->check(CLI::Range(1, 64));
 }
 
-void SpeculationOptions::check() const {
-  if (ngram.min_ngram > ngram.max_ngram)
-    throw Error(Reason::Usage, "--speculation-min-ngram is " + std::to_string(ngram.min_ngram) +
-                                   " and --speculation-max-ngram " + std::to_string(ngram.max_ngram) +
+void SpeculationOptions::check(const std::string& draft_model) const {
+  if (ngram.min > ngram.max)
+    throw Error(Reason::Usage, "--speculation-min-ngram is " + std::to_string(ngram.min) +
+                                   " and --speculation-max-ngram " + std::to_string(ngram.max) +
                                    "; the minimum must not exceed the maximum");
+  if (kind != "off" && !draft_model.empty())
+    throw Error(Reason::Usage,
+                "--speculation " + kind + " and --draft-model " + draft_model + " are given; omit one of them");
 }
 
 std::string speculation_obstacle(const policy::Model& model) {
@@ -41,12 +44,17 @@ std::string speculation_obstacle(const policy::Model& model) {
   return {};
 }
 
-std::optional<engine::Speculation> speculation_of(const SpeculationOptions& options, const policy::Model& model) {
+std::optional<engine::Speculation> speculation_of(const SpeculationOptions& options, const policy::Model& model,
+                                                  std::shared_ptr<engine::DraftModel> draft_model) {
+  if (draft_model)
+    return engine::Speculation{options.tokens, [draft_model] { return engine::DraftModel::drafter(draft_model); }};
   if (options.kind == "off" || !speculation_obstacle(model).empty()) return std::nullopt;
-  return options.ngram;
+  return engine::Speculation{options.tokens, [lengths = options.ngram] { return engine::ngram_drafter(lengths); }};
 }
 
-std::string speculation_text(const SpeculationOptions& options, const policy::Model& model) {
+std::string speculation_text(const SpeculationOptions& options, const policy::Model& model,
+                             const std::string& draft_model) {
+  if (!draft_model.empty()) return "draft model " + draft_model;
   if (options.kind == "off") return options.kind;
   const std::string obstacle = speculation_obstacle(model);
   return obstacle.empty() ? options.kind : "off: " + obstacle;
