@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compares serving with and without speculative decoding in one run: two servers of the same weights answer the same
-requests in turn. bench/speculation.sh runs it.
+"""Compares serving with and without speculative decoding in one run: servers of the same weights, without drafts, with
+n-grams and with a draft model, answer the same requests in turn. bench/speculation.sh runs it.
 
 The weights are random, but for what makes the text known: the layers write next to nothing, and the LM head gives each
 token one successor. So a greedy answer is a given text, as long as in a model of this size, and a hot one is random:
@@ -8,7 +8,9 @@ token one successor. So a greedy answer is a given text, as long as in a model o
 - edit: the prompt has the text that the answer repeats, in which every 12th token is another one, as when a model
   returns a file of code with some changes;
 - random: the prompt is random, and so is the answer (temperature 2): nothing is found to draft;
-- dice: prompt and answer are random over 30 tokens, so that n-grams are found by chance and drafts are wrong.
+- dice: prompt and answer are random over 30 tokens, so that n-grams are found by chance and drafts are wrong;
+- new: the prompt is random, and the answer is a text that stands nowhere in it. The draft model, of a twentieth of the
+  parameters, knows four of five of its tokens.
 
 A result is the tokens of all clients by the time of the slowest, of the best round. The servers' counters give the
 share of accepted drafts and the tokens that a sequence gets in a step with drafts.
@@ -33,6 +35,7 @@ sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
 from served import Server, worker
 
 VOCABULARY, EDITED = 16384, 12
+UNKNOWN = 5  # the draft model is wrong behind every token whose id divides by this
 FIRST, FACES = 10, 30  # ids below FIRST are not used
 
 
@@ -42,7 +45,7 @@ def successors():
     return dict(zip(order, order[1:] + order[:1], strict=True))
 
 
-def checkpoint(folder, layers, hidden, dtype):
+def checkpoint(folder, layers, hidden, dtype, unknown=0):
     torch.manual_seed(7)
     config = transformers.LlamaConfig(
         vocab_size=VOCABULARY,
@@ -62,9 +65,11 @@ def checkpoint(folder, layers, hidden, dtype):
         embedding = model.model.embed_tokens.weight.normal_(0, 1)
         next_of = successors()
         before = torch.tensor(list(next_of))
-        after = torch.tensor(list(next_of.values()))
+        after = torch.tensor([*next_of.values()])
+        if unknown:  # its head gives other successors there
+            after = torch.where(before % unknown == 0, after.roll(unknown), after)
         model.lm_head.weight.zero_()
-        model.lm_head.weight[after] = embedding[before] * 8 / hidden
+        model.lm_head.weight.index_add_(0, after, embedding[before] * 8 / hidden)
     model.to(getattr(torch, dtype)).save_pretrained(folder)
 
 
@@ -78,8 +83,9 @@ def requests(text, clients, tokens, turn):
         prompt = [draw.randrange(FIRST, VOCABULARY) if i % EDITED == 0 else id for i, id in enumerate(chain)]
         if text != "edit":
             prompt = [draw.randrange(FIRST, FIRST + FACES if text == "dice" else VOCABULARY) for _ in chain]
+        greedy = text in ("edit", "new")
         body = {"prompt": [*prompt, chain[0]], "max_tokens": tokens, "ignore_eos": True, "return_token_ids": True}
-        body |= {"temperature": 0} if text == "edit" else {"temperature": 2, "seed": client}
+        body |= {"temperature": 0} if greedy else {"temperature": 2, "seed": client}
         if text == "dice":
             body["logit_bias"] = {str(FIRST + face): 100 for face in range(FACES)}
         bodies.append(body)
@@ -126,7 +132,7 @@ def compare(servers, text, clients, arguments):
     without, with_drafts = best.values()
     drafts, drafted, accepted = (spent[f"num_{name}"] for name in ("drafts", "draft_tokens", "accepted_tokens"))
     print(
-        f"{text:8} {clients:7} {without:9.1f} {with_drafts:7.1f} {with_drafts / without:6.2f} "
+        f"{servers[1].name:6} {text:8} {clients:7} {without:9.1f} {with_drafts:7.1f} {with_drafts / without:6.2f} "
         f"{accepted / max(1, drafted):10.2f} {1 + accepted / max(1, drafts):12.2f} {spent['pauses']:7} "
         f"{equal:5} of {total}",
         flush=True,
@@ -146,20 +152,22 @@ def main():
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as made, contextlib.ExitStack() as stack:
         folder = pathlib.Path(made) / "model"
+        draft = pathlib.Path(made) / "draft"
         checkpoint(folder, arguments.layers, arguments.hidden, arguments.dtype)
+        checkpoint(draft, max(1, arguments.layers // 4), arguments.hidden // 4, arguments.dtype, UNKNOWN)
         ranks = ("--ranks", arguments.ranks, "--sizes", f"tensor={arguments.ranks}")
-        servers = [
-            stack.enter_context(
-                contextlib.closing(
-                    Server(name, worker(arguments.worker, folder, *ranks, "--speculation", name), f"{made}/{name}.log")
-                )
+        options = {"off": (), "ngram": ("--speculation", "ngram"), "draft": ("--draft-model", draft)}
+        servers = {
+            name: stack.enter_context(
+                contextlib.closing(Server(name, worker(arguments.worker, folder, *ranks, *more), f"{made}/{name}.log"))
             )
-            for name in ("off", "ngram")
-        ]
-        print("text     clients   without    with  ratio acceptance tokens/draft  pauses  equal", flush=True)
-        for text in ("edit", "random", "dice"):
-            for clients in arguments.clients:
-                compare(servers, text, clients, arguments)
+            for name, more in options.items()
+        }
+        print("drafts text     clients   without    with  ratio acceptance tokens/draft  pauses  equal", flush=True)
+        for name, texts in (("ngram", ("edit", "random", "dice")), ("draft", ("new", "edit", "random"))):
+            for text in texts:
+                for clients in arguments.clients:
+                    compare((servers["off"], servers[name]), text, clients, arguments)
 
 
 if __name__ == "__main__":
