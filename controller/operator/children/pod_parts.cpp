@@ -34,6 +34,24 @@ void schedule(Json& pod, const Spec& spec) {
   if (!wanted.runtime_class.empty()) pod["runtimeClassName"] = wanted.runtime_class;
 }
 
+Json volume_of(const Source& source, const std::string& name, bool read_only) {
+  if (!source.image.empty())  // the runtime mounts it read-only
+    return {{"name", name}, {"image", {{"reference", source.image}, {"pullPolicy", "IfNotPresent"}}}};
+  return {{"name", name}, {"persistentVolumeClaim", {{"claimName", source.claim}, {"readOnly", read_only}}}};
+}
+
+/// Returns where the pod mounts the volume of the source, or "". A pod names each PVC once, whatever reads it.
+std::string mounted(const Json& pod, const Source& source) {
+  for (const Json& volume : pod["spec"]["volumes"]) {
+    const bool same = source.image.empty() ? k8s::string_at(volume, "/persistentVolumeClaim/claimName") == source.claim
+                                           : k8s::string_at(volume, "/image/reference") == source.image;
+    if (!same) continue;
+    for (const Json& seen : pod["spec"]["containers"][0]["volumeMounts"])
+      if (seen["name"] == volume["name"]) return seen["mountPath"].get<std::string>();
+  }
+  return "";
+}
+
 }  // namespace
 
 std::string image_of(const Spec& spec, const Settings& settings) {
@@ -70,6 +88,15 @@ void mount(Json& pod, Json volume, const std::string& path, bool read_only) {
   if (read_only) seen["readOnly"] = true;
   pod["spec"]["volumes"].push_back(std::move(volume));
   pod["spec"]["containers"][0]["volumeMounts"].push_back(std::move(seen));
+}
+
+std::string mount_source(Json& pod, const Source& source, const std::string& name, const std::string& folder) {
+  std::string root = mounted(pod, source);
+  if (root.empty()) {
+    root = folder;
+    mount(pod, volume_of(source, name, true), root, true);
+  }
+  return source.path.empty() ? root : root + "/" + source.path;
 }
 
 Json with_hash(Json child) {
@@ -116,14 +143,8 @@ Json base_pod(const Owner& owner, const Spec& spec, const Settings& settings, co
   if (!spec.worker.pull_secrets.empty()) pod["spec"]["imagePullSecrets"] = spec.worker.pull_secrets;
   schedule(pod["spec"], spec);
   const bool fetches = role == "fetch";
-  if (!spec.source.image.empty()) {  // the runtime mounts it read-only
-    mount(pod, {{"name", "model"}, {"image", {{"reference", spec.source.image}, {"pullPolicy", "IfNotPresent"}}}},
-          model_path, true);
-  } else if (!spec.source.hub || role != "inspect") {
-    mount(pod,
-          {{"name", "model"}, {"persistentVolumeClaim", {{"claimName", spec.source.claim}, {"readOnly", !fetches}}}},
-          model_path, !fetches);
-  }
+  if (!spec.source.hub || role != "inspect")
+    mount(pod, volume_of(spec.source, "model", !fetches), model_path, !fetches);
   if (spec.source.hub && spec.source.hub->own_claim && role != "inspect") {  // a fresh volume belongs to root
     pod["spec"]["securityContext"]["fsGroup"] = cache_group;
     pod["spec"]["securityContext"]["fsGroupChangePolicy"] = "OnRootMismatch";

@@ -12,6 +12,9 @@ Json base_pod(const Owner&, const Spec&, const Settings&, const std::string& nam
               const std::string& image);
 /// Adds a volume and its mount.
 void mount(Json& pod, Json volume, const std::string& path, bool read_only);
+/// Mounts the volume of a source whole and read-only, unless the pod has it already, and returns the path of the source
+/// in it. A volume that is new has this name and this folder. Call it after the model is mounted.
+std::string mount_source(Json& pod, const Source&, const std::string& name, const std::string& folder);
 /// Returns the folder of the checkpoint inside the container. The whole PVC is mounted, not the folder alone:
 /// checkpoints may be links to files elsewhere in the PVC (as in the Hugging Face cache), and Kubernetes would create a
 /// missing folder.
