@@ -34,8 +34,8 @@ std::optional<op::DeviceInventory> inventory_for(const op::Spec& spec, const op:
 
 /// Returns the fields of a spec that name a checkpoint.
 std::vector<Json> checkpoint_of(const Json& model) {
-  return {at(model, "/spec/model/source"), at(model, "/spec/model/revision"), at(model, "/spec/model/path"),
-          at(model, "/spec/model/policyRef"), at(model, "/spec/model/adapters")};
+  return {at(model, "/spec/model/source"),    at(model, "/spec/model/revision"), at(model, "/spec/model/path"),
+          at(model, "/spec/model/policyRef"), at(model, "/spec/model/adapters"), at(model, "/spec/model/draft")};
 }
 
 }  // namespace

@@ -40,6 +40,22 @@ def test_a_model_that_does_not_fit_is_refused_with_the_arithmetic_and_without_a_
             {"source": f"oci://registry.example.com/models@sha256:{'0' * 64}", "model": {"path": "../etc"}},
             "model.path must be a relative path",
         ),
+        ({"model": {"draft": {"source": "hf://org/small"}}}, "Download a draft model of the hub to a PVC"),
+        (
+            {"model": {"draft": {"source": "oci://registry.example.com/models:latest"}}},
+            "model.draft.source must name an image by its digest",
+        ),
+        ({"model": {"draft": {"source": "pvc://models/../secrets"}}}, "model.draft.source must not contain"),
+        (
+            {"model": {"draft": {"source": "pvc://models/draft", "path": "draft"}}},
+            "model.draft.path applies only to a draft model in an image",
+        ),
+        ({"model": {"draft": {"path": "draft"}}}, "spec.model.draft.source"),
+        ({"serving": {"speculation": "DraftModel"}}, "set model.draft.source"),
+        (
+            {"model": {"draft": {"source": "pvc://models/draft"}}, "serving": {"speculation": "NGram"}},
+            "remove one of them",
+        ),
         ({"scheduling": {"queuePriorityClassName": "high"}}, "set scheduling.queueName"),
         ({"scheduling": {"queueName": "Not A Queue"}}, "queueName must be"),
         ({"model": {"policyRef": {"name": "Not A Name"}}}, "model.policyRef.name must be"),

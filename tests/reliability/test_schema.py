@@ -40,6 +40,7 @@ KNOWN = {  # path -> (tame, other) where the schema alone leads nowhere; None: a
         st.sampled_from(["pvc://models/stories", "pvc://models", "pvc://others/a/b/"]),
         st.from_regex(r"pvc://[a-z0-9]([-a-z0-9.]{0,9}[a-z0-9])?(/[^/\n]{1,9}){0,3}/?", fullmatch=True),
     ),
+    ".model.draft": (st.sampled_from([{"source": "pvc://models/small"}, {"source": "pvc://others"}]), None),
     ".model.policyRef": (st.sampled_from([{"name": "policy"}, {"name": "policy", "key": "mine.yaml"}]), None),
     ".devices.type": (st.just("CPU"), st.sampled_from(["CPU", "GPU"])),
     ".devices.count": (st.sampled_from([1, 2, 3, 4, 6, 8]), None),

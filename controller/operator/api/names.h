@@ -69,7 +69,7 @@ inline const std::string devices_claim = "devices";  ///< of a pod, and the requ
 inline const std::string model_path = "/model", policy_folder = "/policy", plan_folder = "/etc/parallelmodel",
                          plan_file = "/etc/parallelmodel/plan.json", api_keys_folder = "/etc/parallelmodel-keys",
                          tls_folder = "/etc/parallelmodel-tls", token_folder = "/etc/parallelmodel-hub",
-                         adapters_folder = "/adapters";
+                         adapters_folder = "/adapters", draft_folder = "/draft";
 
 std::string inspect_pod_name(const std::string& model, int64_t generation);
 std::string fetch_pod_name(const std::string& model);

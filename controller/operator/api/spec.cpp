@@ -16,6 +16,7 @@ namespace pm::op {
 namespace {
 
 constexpr int64_t max_weight = 1'000'000;  // of the Gateway API
+constexpr std::string_view ngram_speculation = "NGram", draft_speculation = "DraftModel";
 
 /// Reads the fields below one path of the object and names the path in errors.
 class Reader {
@@ -163,6 +164,25 @@ std::vector<Adapter> adapters_of(const Reader& reader, const std::vector<std::st
   return out;
 }
 
+/// Reads the draft model. To name it switches its speculation on, as vLLM's speculative config of a model does;
+/// `speculation` is what the spec says beside it.
+std::optional<Source> draft_of(const Reader& reader, const std::string& speculation) {
+  const std::string field = "/spec/model/draft", kind = "/spec/serving/speculation";
+  if (reader.object(field).empty()) {
+    if (speculation == draft_speculation)
+      Reader::fail(kind, "is " + speculation + ", which needs a draft model: set spec.model.draft.source");
+    return std::nullopt;
+  }
+  if (!speculation.empty() && speculation != draft_speculation)
+    Reader::fail(kind, "is " + speculation + " beside spec.model.draft, and one of them drafts: remove the other");
+  auto source = mounted_source_of(reader, field);
+  if (!source)
+    Reader::fail(field + "/source", "is '" + reader.text(field + "/source") +
+                                        "', expected pvc://CLAIM/PATH or oci://REGISTRY/NAME@sha256:HEX; download a "
+                                        "draft model of the hub to a PVC");
+  return source;
+}
+
 DeviceClaim device_claim_of(const Reader& reader) {
   const std::string field = "/spec/devices/claim";
   DeviceClaim claim{reader.text(field + "/deviceClassName"), {}, reader.text(field + "/matchAttribute")};
@@ -307,7 +327,9 @@ Spec parse_spec(const Json& object) {
   for (const Json& name : reader.array("/spec/serving/modelNames")) {
     if (name.is_string()) spec.serving.model_names.push_back(name.get<std::string>());
   }
-  spec.serving.ngram_speculation = reader.text("/spec/serving/speculation") == "NGram";
+  const std::string speculation = reader.text("/spec/serving/speculation");
+  spec.serving.ngram_speculation = speculation == ngram_speculation;
+  spec.draft = draft_of(reader, speculation);
   const std::string own_name = k8s::key_of(object).name;
   spec.adapters = adapters_of(
       reader, spec.serving.model_names.empty() ? std::vector<std::string>{own_name} : spec.serving.model_names);
@@ -362,6 +384,7 @@ std::string source_hash(const Spec& spec, const Owner& owner, const std::string&
   if (!spec.source.image.empty()) source["image"] = spec.source.image;
   for (const Adapter& adapter : spec.adapters)
     source["adapters"].push_back({adapter.source.claim, adapter.source.image, adapter.source.path});
+  if (spec.draft) source["draft"] = {spec.draft->claim, spec.draft->image, spec.draft->path};
   if (!policy_copy.empty()) source["policy"] = policy_copy;
   return short_hash(source);
 }

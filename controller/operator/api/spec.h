@@ -144,6 +144,7 @@ struct Update {
 struct Spec {
   Source source;
   std::vector<Adapter> adapters;
+  std::optional<Source> draft;  ///< the model that drafts for it, of a PVC or an image; nullopt: none does
   std::optional<PolicyRef> policy_ref;
   Devices devices;
   std::optional<Strategy> strategy;
@@ -181,8 +182,8 @@ Owner parse_owner(const Json& object);
 /// Returns the names of the ParallelModels that take a share of this one's requests.
 std::vector<std::string> canary_names(const Json& object);
 
-/// Hashes the identity of a checkpoint and its adapters: sources, restarted-at (a restart inspects the files again),
-/// and the policy copy of a user ("": none).
+/// Hashes the identity of a checkpoint, its adapters and its draft model: sources, restarted-at (a restart inspects the
+/// files again), and the policy copy of a user ("": none).
 std::string source_hash(const Spec&, const Owner&, const std::string& policy_copy);
 /// Hashes all fields of a spec that a plan follows from.
 std::string inputs_hash(const Spec&, const Owner&, const std::string& policy_copy);

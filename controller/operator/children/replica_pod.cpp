@@ -16,16 +16,29 @@ std::string cores(int64_t milli) {
   return milli % 1000 == 0 ? std::to_string(milli / 1000) : std::to_string(milli) + "m";
 }
 
-Json arguments(const PodInputs& in, int replica, int node_rank, int64_t replica_generation,
-               const std::vector<NamedAdapter>& adapters) {
+/// Folders inside the container of what is served beside the model.
+struct Beside {
+  std::vector<NamedAdapter> adapters;
+  std::string draft;  ///< "": no model drafts
+};
+
+/// Mounts the adapters and the draft model, in the pod of every node: the process of each checks its arguments.
+Beside mount_beside(Json& pod, const Spec& spec) {
+  Beside out{mount_adapters(pod, spec), ""};
+  if (spec.draft) out.draft = mount_source(pod, *spec.draft, "draft", draft_folder);
+  return out;
+}
+
+Json arguments(const PodInputs& in, int replica, int node_rank, int64_t replica_generation, const Beside& beside) {
   const Spec& spec = in.spec;
   WorkerArguments out(subcommand::serve);
   out.add(flag::plan, plan_file).add(flag::model, model_folder(spec, in.stored.revision));
   if (in.stored.policy) out.add(flag::policy, path_of(*in.stored.policy));
   for (const std::string& name : spec.serving.model_names) out.add(flag::served_model_name, name);
   if (spec.serving.model_names.empty()) out.add(flag::served_model_name, in.owner.key.name);
-  for (const NamedAdapter& adapter : adapters) out.add(flag::adapter, adapter);
+  for (const NamedAdapter& adapter : beside.adapters) out.add(flag::adapter, adapter);
   if (spec.serving.ngram_speculation) out.add(flag::speculation, "ngram");
+  if (!beside.draft.empty()) out.add(flag::draft_model, beside.draft);
   if (spec.devices.kind == DeviceKind::GPU) out.add(flag::device, "cuda");
   out.add(flag::nodes, in.layout.nodes());
   out.add(flag::node_rank, node_rank);
@@ -104,7 +117,7 @@ Json render(const PodInputs& in, int replica, int node_rank, int64_t replica_gen
   pod["spec"]["subdomain"] = ranks_service_name(in.owner.key.name);
   pod["spec"]["terminationGracePeriodSeconds"] = in.spec.update.drain.count() + 15;
   Json& container = pod["spec"]["containers"][0];
-  container["args"] = arguments(in, replica, node_rank, replica_generation, mount_adapters(pod, in.spec));
+  container["args"] = arguments(in, replica, node_rank, replica_generation, mount_beside(pod, in.spec));
   container["ports"] = Json::array({{{"name", "admin"}, {"containerPort", admin_port}}});
   if (node_rank == 0) container["ports"].push_back({{"name", "http"}, {"containerPort", http_port}});
   container["readinessProbe"] = probe("/ready", 1, 2, 1);

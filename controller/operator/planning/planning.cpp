@@ -51,6 +51,12 @@ std::string blamed_adapter(const Json& pod, const std::string& message) {
   return name;
 }
 
+/// Returns true for a message about the draft model: it begins with its flag, behind a reason that the condition lacks.
+bool blames_draft(const std::string& message) {
+  const size_t at = message.find(flag::draft_model.name);
+  return at == 0 || (at != std::string::npos && message.find(": ") + 2 == at);
+}
+
 class Planner {
  public:
   Planner(const Owner& owner, const std::shared_ptr<const Spec>& spec, const Snapshot& snapshot,
@@ -171,15 +177,18 @@ class Planner {
     return false;
   }
 
+  /// Returns the part of the spec that a message of the pod is about, as the beginning of a sentence; "" for the model.
+  std::string blamed(const Json& made, const std::string& message) const {
+    if (blames_draft(message)) return "draft model of spec.model.draft: ";
+    if (policy_ && message.find(path_of(*policy_)) != std::string::npos)  // the message names the line of the policy
+      return "ConfigMap " + spec_.policy_ref->name + ": ";
+    const std::string adapter = blamed_adapter(made, message);
+    return adapter.empty() ? "" : "adapter " + adapter + " of spec.model.adapters: ";
+  }
+
   /// `made` is the pod as it was created: what the store keeps of it has no arguments.
   std::optional<ModelMetadata> report(const Json& pod, const Json& made, const Inspection& inspection) {
-    const bool blames = policy_ && inspection.message.find(path_of(*policy_)) !=
-                                       std::string::npos;  // the message names the line of the policy
-    const std::string adapter = blamed_adapter(made, inspection.message);
-    refuse(inspection.reason, (blames             ? "ConfigMap " + spec_.policy_ref->name + ": "
-                               : !adapter.empty() ? "adapter " + adapter + " of spec.model.adapters: "
-                                                  : "") +
-                                  inspection.message);
+    refuse(inspection.reason, blamed(made, inspection.message) + inspection.message);
     out_.waiting = !inspection.failed;
     out_.wait = inspection.wait;
     if (!inspection.failed) return std::nullopt;

@@ -88,7 +88,7 @@ TEST(KnownMetadata, ComesFromThePlanOfTheSameCheckpointOnly) {
   const auto found = known_metadata(manifest(), models, maps);
   ASSERT_TRUE(found);
   EXPECT_EQ(to_json(*found), to_json(metadata()));
-  for (const char* field : {"source", "revision", "policyRef"}) {
+  for (const char* field : {"source", "revision", "policyRef", "draft"}) {
     Json different = manifest();
     different["spec"]["model"][field] = "another";
     EXPECT_FALSE(known_metadata(different, models, maps)) << field;

@@ -200,15 +200,5 @@ TEST_F(AdaptersOfAModel, AMissingPvcIsNamedAndWaitedFor) {
   EXPECT_FALSE(cluster.is_true("Stalled"));
 }
 
-TEST(Speculation, IsAnArgumentOfReplicasOnly) {
-  Json model = owned_model();
-  EXPECT_THAT(Made(model).pod().dump(), Not(HasSubstr("--speculation")));
-  model["spec"]["serving"]["speculation"] = "NGram";
-  const Made made(model);
-  EXPECT_THAT(made.pod()["spec"]["containers"][0]["args"].dump(), HasSubstr(R"("--speculation","ngram")"));
-  EXPECT_THAT(inspect_pod(made.owner, made.spec, made.worker, {}).dump(), Not(HasSubstr("--speculation")));
-  EXPECT_EQ(inputs_hash(made.spec, made.owner, ""), inputs_hash(parse_spec(owned_model()), made.owner, ""));
-}
-
 }  // namespace
 }  // namespace pm::op::test
