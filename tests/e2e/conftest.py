@@ -85,10 +85,18 @@ def make_adapters(folder: Path) -> None:
         peft.get_peft_model(model, config).save_pretrained(folder / name)
 
 
+def make_draft(folder: Path) -> None:
+    """The first layers of the example, whose guesses are sometimes right."""
+    import transformers
+
+    shutil.copytree(CHECKPOINT, folder)
+    transformers.AutoModelForCausalLM.from_pretrained(CHECKPOINT, n_layer=2).save_pretrained(folder)
+
+
 @pytest.fixture(scope="session")
 def models(tmp_path_factory) -> Path:
     """Returns the folder of the PVC: it holds the example checkpoint, copies that are each broken in one way, one with
-    other names, MiniLM, and small models that write what they hear and find objects in images."""
+    other names, MiniLM, a draft model, and small models that write what they hear and find objects in images."""
     folder = tmp_path_factory.mktemp("models")
     for name in ("stories", "truncated", "misshapen", "storyteller"):
         shutil.copytree(CHECKPOINT, folder / name)
@@ -98,6 +106,7 @@ def models(tmp_path_factory) -> Path:
         (folder / name).mkdir()
         make(folder / name)
     make_adapters(folder / "adapters")
+    make_draft(folder / "draft")
     for parent in (folder, *folder.parents[:2]):
         parent.chmod(0o755)  # the worker's user 65532 has to read it
     for path in folder.rglob("*"):

@@ -1,23 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests model.adapters of a ParallelModel with LoRA adapters that PEFT wrote."""
 
-import json
-
 import pytest
 from cluster import ClusterError
 from conftest import CHECKPOINT
-from world import MODELS, Oracle
+from world import Oracle
 
 PROMPT = "The little dog"
 
 
 def listed(*names: str) -> dict:
     return {"adapters": [{"name": name, "source": f"pvc://models/adapters/{name}"} for name in names]}
-
-
-def stored_plan(world, name: str) -> dict:
-    plan = f"{name}-plan-{world.pm(name)['status']['plan']['planHash']}"
-    return json.loads(world.cluster.get("configmap", plan, MODELS)["data"]["plan.json"])
 
 
 def test_adapters_are_checked_before_pods_start_planned_for_and_served_by_name(world, name, oracle, models):
@@ -34,12 +27,12 @@ def test_adapters_are_checked_before_pods_start_planned_for_and_served_by_name(w
     assert world.complete(name, PROMPT) == oracle.greedy(PROMPT)
     [base, adapter] = world.get(world.url(name) + "/v1/models").json()["data"]
     assert (base["id"], adapter["id"], adapter["parent"]) == (name, "tale", name)
-    assert stored_plan(world, name)["adapterBytes"] > 0
+    assert world.stored_plan(name)["adapterBytes"] > 0
     assert world.get(world.admin(world.pod(name), "/status")).json()["speculation"] == "ngram"
 
     world.apply(name)
     world.cluster.wait_for(
-        lambda: "adapterBytes" not in stored_plan(world, name) or None, 120, "the plan without adapters"
+        lambda: "adapterBytes" not in world.stored_plan(name) or None, 120, "the plan without adapters"
     )
     world.wait_ready(name)
 

@@ -157,6 +157,11 @@ class World:
     def pm(self, name: str) -> dict[str, Any]:
         return self.cluster.get("parallelmodel", name, MODELS)
 
+    def stored_plan(self, name: str) -> dict[str, Any]:
+        """Returns the plan that the ConfigMap of the current plan holds."""
+        plan = f"{name}-plan-{self.pm(name)['status']['plan']['planHash']}"
+        return json.loads(self.cluster.get("configmap", plan, MODELS)["data"]["plan.json"])
+
     def condition(self, name: str, kind: str) -> dict[str, Any]:
         """Returns a condition of the current spec, or {} without one."""
         pm = self.pm(name)
