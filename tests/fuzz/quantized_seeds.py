@@ -13,6 +13,7 @@ def compressed(weights):
     return {"quant_method": "compressed-tensors", "config_groups": {"a": {"targets": ["Linear"], "weights": weights}}}
 
 
+STATE = json.dumps({"shape": [2, 16], "blocksize": 8, "nested_blocksize": 2, "nested_offset": 0.5}).encode()
 # settings, tensors by name: type and shape
 FORMATS = [
     (
@@ -60,8 +61,23 @@ FORMATS = [
         {"quant_method": "modelopt"},
         {"a.weight": ("U8", [2, 8]), "a.weight_scale": ("F8_E4M3", [2, 1]), "a.weight_scale_2": ("F32", [])},
     ),
+    (
+        {"quant_method": "bitsandbytes"},
+        {
+            "a.weight": ("U8", [16, 1]),
+            "a.weight.absmax": ("U8", [4]),
+            "a.weight.quant_map": ("F32", [16]),
+            "a.weight.nested_absmax": ("F32", [2]),
+            "a.weight.nested_quant_map": ("F32", [256]),
+            "a.weight.quant_state.bitsandbytes__nf4": ("U8", [len(STATE)]),
+        },
+    ),
+    (
+        {"quant_method": "bitsandbytes"},
+        {"a.weight": ("I8", [2, 8]), "a.SCB": ("F32", [2]), "a.weight_format": ("U8", [])},
+    ),
 ]
-WORDS = ['"quant_method":', '"bits":', '"group_size":', '"shape":', '"data_offsets":', '"strategy":', '"g_idx"']
+WORDS = ['"quant_method":', '"bits":', '"group_size":', '"shape":', '"data_offsets":', '"strategy":', '"g_idx"', '"blocksize":', '"nested_blocksize":']
 
 
 def quantized():
@@ -71,6 +87,8 @@ def quantized():
             part = bytes(WIDTHS.get(kind, 1) * math.prod(shape))
             if name.endswith("weight_shape"):
                 part = struct.pack("<qq", 3, 16)
+            if ".quant_state." in name:
+                part = STATE
             header[name] = {"dtype": kind, "shape": shape, "data_offsets": [len(data), len(data) + len(part)]}
             data += part
         text = json.dumps(header).encode()

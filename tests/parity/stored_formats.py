@@ -224,3 +224,32 @@ def compressed(weights, fmt):
     group = {"targets": ["Linear"], "weights": weights, "format": fmt}
     config = {"quant_method": "compressed-tensors", "format": fmt, "quantization_status": "compressed"}
     return quantise, config | {"config_groups": {"group_0": group}, "ignore": ["lm_head"]}
+
+
+def bitsandbytes4(values, kind="nf4", nested=True, block=64):
+    """NF4 and FP4 by bitsandbytes itself; `nested`: its scales are quantised too."""
+
+    def quantise(name, w):
+        from bitsandbytes import functional
+
+        codes, state = functional.quantize_4bit(
+            w.bfloat16(), blocksize=block, compress_statistics=nested, quant_type=kind
+        )
+        values[name] = functional.dequantize_4bit(codes, state)
+        return {name: codes} | {f"{name}.{key}": part for key, part in state.as_dict(packed=True).items()}
+
+    return quantise, {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": kind}
+
+
+def bitsandbytes8(values):
+    """LLM.int8() by bitsandbytes itself."""
+
+    def quantise(name, w):
+        from bitsandbytes import functional
+
+        codes, scale, _ = functional.int8_vectorwise_quant(w.half())
+        values[name] = functional.int8_vectorwise_dequant(codes, scale)
+        form = torch.tensor(0, dtype=torch.uint8)
+        return {name: codes, f"{base(name)}.SCB": scale, f"{base(name)}.weight_format": form}
+
+    return quantise, {"quant_method": "bitsandbytes", "load_in_8bit": True}

@@ -195,6 +195,11 @@ BY_FORMULA = {
     "gptq-2": by_formula(lambda values: formats.gptq(bits=2, values=values)),
     "awq": by_formula(lambda values: formats.awq(values=values)),
     "modelopt-nvfp4": by_formula(lambda values: formats.modelopt_nvfp4(values=values)),
+    "nf4": by_formula(formats.bitsandbytes4),
+    "nf4-plain-scales": by_formula(lambda values: formats.bitsandbytes4(values, nested=False)),
+    "nf4-small-blocks": by_formula(lambda values: formats.bitsandbytes4(values, block=32)),
+    "fp4": by_formula(lambda values: formats.bitsandbytes4(values, kind="fp4")),
+    "llm-int8": by_formula(formats.bitsandbytes8),
 }
 
 
@@ -244,6 +249,8 @@ SERVED = [
     ("compressed-experts", "pipeline"),
     ("compressed-nvfp4", "tensor"),
     ("modelopt-nvfp4", "tensor"),
+    *(("nf4", layout) for layout in LAYOUTS),
+    *(("llm-int8", layout) for layout in ("one", "tensor", "offload")),
 ]
 
 
@@ -257,7 +264,7 @@ def test_a_quantised_model_answers_as_its_dense_twin(pair, runner, name, layout)
         assert numpy.array_equal(ours[key], twin[key]), key
 
 
-@pytest.mark.parametrize("name", ["fp8-block", "mxfp4", "compressed-int4-group", "gptq"])
+@pytest.mark.parametrize("name", ["fp8-block", "mxfp4", "compressed-int4-group", "gptq", "nf4"])
 def test_a_quantised_model_answers_as_transformers(pair, runner, name):
     stored, dense = pair(name)
     model = transformers.AutoModelForCausalLM.from_pretrained(dense, dtype=torch.float32).eval()
@@ -297,6 +304,28 @@ def tensors(ending, change, dtype=None):
 def settings(**changes):
     """A mutation: changes the quantization_config, which is that of all matrices."""
     return lambda _, config: config.update(changes)
+
+
+def state(**changes):
+    """A mutation: changes what bitsandbytes says of each matrix in JSON; None removes a key."""
+
+    def mutate(stored, _):
+        for name in [name for name in stored if ".quant_state." in name]:
+            value = json.loads(bytes(stored[name].tolist())) | changes
+            text = json.dumps({key: entry for key, entry in value.items() if entry is not None})
+            stored[name] = torch.tensor(list(text.encode()), dtype=torch.uint8)
+
+    return mutate
+
+
+def without(ending):
+    """A mutation: removes the stored tensors whose names end so."""
+
+    def mutate(stored, _):
+        for name in [name for name in stored if name.endswith(ending)]:
+            del stored[name]
+
+    return mutate
 
 
 def weights(**changes):
@@ -365,6 +394,31 @@ MUTATIONS = {
         "global-scale": (tensors(".weight_scale_2", scaled), CHANGED),
         "scale": (tensors(".weight_scale", scaled), CHANGED),
         "nibbles": (tensors(".weight", swapped_nibbles, torch.uint8), CHANGED),
+    },
+    "nf4": {
+        "scale": (tensors(".weight.absmax", lambda codes: codes ^ 1), CHANGED),
+        "scale-of-scales": (tensors(".weight.nested_absmax", scaled), CHANGED),
+        "table-of-scales": (tensors(".weight.nested_quant_map", scaled), CHANGED),
+        "table": (tensors(".weight.quant_map", scaled), CHANGED),
+        "nibbles": (tensors(".weight", swapped_nibbles, torch.uint8), CHANGED),
+        "offset": (state(nested_offset=0.5), CHANGED),
+        "smaller-block": (state(blocksize=32), refused(".absmax", "has shape")),
+        "larger-block-of-scales": (state(nested_blocksize=32), refused(".nested_absmax", "has shape")),
+        "crossing-blocks": (state(blocksize=128), refused(".weight", "in blocks of 128")),
+        "another-shape": (state(shape=[16, 128]), refused(".weight", "bytes, expected")),
+        "no-shape": (state(shape=None), refused("__nf4", 'no "shape"')),
+        "no-offset": (state(nested_offset=None), refused("__nf4", 'no "nested_offset"')),
+        "no-json": (tensors("__nf4", moved(1)), refused("__nf4", "is not a JSON object")),
+        "fewer-scales": (tensors(".absmax", lambda codes: codes[:-1]), refused(".absmax", "has shape")),
+        "no-scales": (without(".absmax"), refused(".weight", 'no "')),
+        "no-table": (without(".quant_map"), refused(".weight", 'no "')),
+    },
+    "llm-int8": {
+        "scale": (tensors(".SCB", scaled), CHANGED),
+        "codes": (tensors(".weight", moved(1), torch.int8), CHANGED),
+        "fewer-scales": (tensors(".SCB", lambda scale: scale[:-1]), refused(".SCB", "has shape")),
+        "no-scales": (without(".SCB"), refused(".weight", 'no "')),
+        "another-form": (tensors(".weight_format", moved(2)), refused(".weight_format", "expected 0: rows")),
     },
 }
 MUTANTS = [(name, part) for name, parts in MUTATIONS.items() for part in parts]

@@ -93,5 +93,6 @@ void assemble_mxfp4(Assembly&);
 void assemble_gptq(Assembly&);
 void assemble_awq(Assembly&);
 void assemble_modelopt(Assembly&);
+void assemble_bitsandbytes(Assembly&);
 
 }  // namespace pm::checkpoint

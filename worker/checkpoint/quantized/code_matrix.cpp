@@ -26,10 +26,11 @@ uint32_t word_at(const uint8_t* bytes) {
   return word;
 }
 
-PM_WIDEST void unpack_pairs(const uint8_t* bytes, int64_t count, uint8_t* out) {
+/// Unpacks two codes of each byte; `lower` is where that of the lower half goes: 0 or 1.
+PM_WIDEST void unpack_pairs(const uint8_t* bytes, int64_t count, int lower, uint8_t* out) {
   for (int64_t i = 0; i < count; ++i) {
-    out[2 * i] = bytes[i] & 15;
-    out[2 * i + 1] = bytes[i] >> 4;
+    out[2 * i + lower] = bytes[i] & 15;
+    out[2 * i + 1 - lower] = bytes[i] >> 4;
   }
 }
 
@@ -63,6 +64,19 @@ PM_WIDEST void e2m1_numbers(const uint8_t* codes, int64_t count, float* out) {
 
 PM_WIDEST void e4m3_numbers(const uint8_t* codes, int64_t count, float* out) {
   for (int64_t i = 0; i < count; ++i) out[i] = from_e4m3(codes[i]);
+}
+
+PM_WIDEST void listed_numbers(const uint8_t* codes, int64_t count, const float* list, float* out) {
+  for (int64_t i = 0; i < count; ++i) out[i] = list[codes[i]];
+}
+
+/// Reads F32 numbers [first, first + count) of a tensor.
+std::vector<float> read_floats(const ReadStored& read, const TensorInfo& stored, int64_t first, int64_t count) {
+  std::vector<float> numbers(static_cast<size_t>(count));
+  constexpr int64_t element = sizeof(float);
+  const Strip strip{first * element, 1, count * element, count * element};
+  read(stored, {&strip, 1}, std::as_writable_bytes(std::span(numbers)));
+  return numbers;
 }
 
 PM_WIDEST void f16_numbers(const uint8_t* bytes, size_t count, float* out) {
@@ -109,6 +123,7 @@ void CodeMatrix::read(int64_t matrix, const Region& region, const ReadStored& re
     strip = {base + region.row * stored_pitch + first * unit / 8, region.rows,
              std::min(stored_pitch, end * unit / 8) - first * unit / 8, stored_pitch};
   words.pitch = strip.row_bytes;
+  if (list) words.list = read_floats(read, *list, 0, int64_t{1} << bits);
   read_strip(read, stored, strip, words.bytes, 1);
 }
 
@@ -134,7 +149,7 @@ const uint8_t* CodeMatrix::unpack(const Words& words, int64_t row, int64_t col, 
     return out + bit % word_bits / bits;
   }
   if (bits == 4) {
-    unpack_pairs(from + bit / 8, (bit % 8 / bits + count + 1) / 2, out);
+    unpack_pairs(from + bit / 8, (bit % 8 / bits + count + 1) / 2, packing == Packing::HighFirst ? 1 : 0, out);
     return out + bit % 8 / bits;
   }
   for (int64_t i = 0; i < count; ++i) {  // the last code may end a byte before the one behind it that is read
@@ -163,6 +178,9 @@ void CodeMatrix::to_numbers(const Words& words, int64_t row, int64_t col, int64_
       case Number::E4M3:
         e4m3_numbers(codes, some, out);
         break;
+      case Number::Listed:
+        listed_numbers(codes, some, words.list.data(), out);
+        break;
     }
   }
 }
@@ -175,12 +193,25 @@ void ScaleMatrix::read(int64_t matrix, const Region& region, const ReadStored& r
       {(base + region.row * columns + region.col) * element, region.rows, region.cols * element, columns * element},
       bytes);
   out.resize(static_cast<size_t>(region.rows * region.cols));
-  if (table)
+  if (codes) {
+    const int64_t first = base + region.row * columns + region.col,
+                  last = first + (region.rows - 1) * columns + region.cols - 1, block = first / codes->block;
+    const std::vector<float> list = read_floats(read, codes->list, 0, 256),
+                             blocks = read_floats(read, codes->scale, block, last / codes->block - block + 1);
+    for (int64_t row = 0, i = 0; row < region.rows; ++row)
+      for (int64_t col = 0; col < region.cols; ++col, ++i)
+        out[static_cast<size_t>(i)] =
+            list[bytes[static_cast<size_t>(i)]] *
+                blocks[static_cast<size_t>((first + row * columns + col) / codes->block - block)] +
+            codes->offset;
+  } else if (table)
     for (size_t i = 0; i < out.size(); ++i) out[i] = (*table)[bytes[i]];
   else if (stored.dtype == DType::F32)
     std::memcpy(out.data(), bytes.data(), bytes.size());
   else
     (stored.dtype == DType::F16 ? f16_numbers : bf16_numbers)(bytes.data(), out.size(), out.data());
+  if (divisor != 1)
+    for (float& one : out) one /= divisor;
 }
 
 }  // namespace pm::checkpoint

@@ -3,6 +3,7 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -26,6 +27,7 @@ struct CodeMatrix {
   /// The direction in which codes of a word neighbor each other. Words are little-endian, the first code lowest.
   enum class Packing {
     AlongColumns,  ///< in a row, which begins at a whole byte; codes of 8 bits are not packed
+    HighFirst,     ///< in a row, of 4 bits, the first of a byte in its upper half
     Interleaved,   ///< in a row, of 4 bits in words of 32 that hold codes 0 2 4 6 1 3 5 7, the first lowest
     AlongRows,     ///< in a column of words of 32 bits [ceil(rows * bits / 32), columns]
   };
@@ -35,6 +37,7 @@ struct CodeMatrix {
     TwosComplement,
     E2M1,
     E4M3,
+    Listed,  ///< that which `list` has at the code
   };
   TensorInfo stored;
   int64_t rows = 0, columns = 0;
@@ -42,6 +45,7 @@ struct CodeMatrix {
   Packing packing = Packing::AlongColumns;
   Number number = Number::Unsigned;
   float first_value = 0;
+  std::optional<TensorInfo> list = {};  ///< F32 [2^bits]
 
   /// Returns the bytes of one row of words and of one matrix.
   int64_t row_bytes() const;
@@ -51,6 +55,7 @@ struct CodeMatrix {
     int64_t first_bit = 0;  ///< of the region's first column, or row where rows are packed
     int64_t pitch = 0;      ///< bytes of a row
     Bytes bytes;
+    std::vector<float> list;
   };
   /// Reads the codes of a region of one matrix.
   void read(int64_t matrix, const Region&, const ReadStored&, Words&) const;
@@ -63,10 +68,19 @@ struct CodeMatrix {
 
 /// Scales of one matrix [rows, columns], or of several behind each other.
 struct ScaleMatrix {
-  TensorInfo stored;  ///< F32, F16, BF16, or bytes with a table
+  /// How bytes stand for scales that are quantised themselves, in blocks that go on from row to row: that which `list`
+  /// has at the byte, times the scale of its block, plus `offset`.
+  struct Codes {
+    TensorInfo list, scale;  ///< F32 [256], F32 [blocks]
+    int64_t block = 0;
+    float offset = 0;
+  };
+  TensorInfo stored;  ///< F32, F16, BF16, or bytes with a table or codes
   const ByteValues* table = nullptr;
   int64_t rows = 1, columns = 1;
   bool each = false;  ///< whether every matrix has scales of its own; else all share them
+  std::optional<Codes> codes = {};
+  float divisor = 1;  ///< of all scales
 
   /// Reads the scales of a region of one matrix, row after row. `bytes` is a buffer.
   void read(int64_t matrix, const Region&, const ReadStored&, Bytes& bytes, std::vector<float>& out) const;

@@ -14,9 +14,13 @@ struct Method {
   std::string_view name;
   void (*assemble)(Assembly&);
 };
-constexpr Method methods[] = {{"fp8", assemble_fp8},     {"compressed-tensors", assemble_compressed_tensors},
-                              {"mxfp4", assemble_mxfp4}, {"gptq", assemble_gptq},
-                              {"awq", assemble_awq},     {"modelopt", assemble_modelopt}};
+constexpr Method methods[] = {{"fp8", assemble_fp8},
+                              {"compressed-tensors", assemble_compressed_tensors},
+                              {"mxfp4", assemble_mxfp4},
+                              {"gptq", assemble_gptq},
+                              {"awq", assemble_awq},
+                              {"modelopt", assemble_modelopt},
+                              {"bitsandbytes", assemble_bitsandbytes}};
 
 [[noreturn]] void refuse(const std::filesystem::path& folder, const std::string& what) {
   throw Error(Reason::ModelUnreadable,

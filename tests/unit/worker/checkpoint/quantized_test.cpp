@@ -129,6 +129,30 @@ Stored mxfp4(int64_t out = 22, int64_t blocks = 2) {
   return stored;
 }
 
+/// NF4 of bitsandbytes; `nested`: its scales are quantised too.
+Stored nf4(bool nested, int64_t out = 22, int64_t in = 96, int64_t block = 16, int64_t scale_block = 10) {
+  Stored stored;
+  stored.config["quantization_config"] = {{"quant_method", "bitsandbytes"}};
+  nlohmann::json state{{"blocksize", block}, {"dtype", "bfloat16"}, {"shape", {out, in}}};
+  const int64_t scales = out * in / block;
+  if (nested) {
+    state.update({{"nested_blocksize", scale_block}, {"nested_offset", 0.25}});
+    stored.add("a.weight.nested_quant_map", "F32", {256})
+        .add("a.weight.nested_absmax", "F32", {(scales + scale_block - 1) / scale_block});
+  }
+  const std::string text = state.dump();
+  return stored.add("a.weight", "U8", {out * in / 2, 1})
+      .add("a.weight.absmax", nested ? "U8" : "F32", {scales})
+      .add("a.weight.quant_map", "F32", {16})
+      .add("a.weight.quant_state.bitsandbytes__nf4", "U8", {static_cast<int64_t>(text.size())}, text);
+}
+
+Stored llm_int8() {
+  Stored stored;
+  stored.config["quantization_config"] = {{"quant_method", "bitsandbytes"}};
+  return stored.add("a.weight", "I8", {22, 35}).add("a.SCB", "F32", {22});
+}
+
 std::string refusal(const Stored& stored) {
   Folder folder;
   stored.write(folder);
@@ -196,13 +220,14 @@ INSTANTIATE_TEST_SUITE_P(
                     std::pair{"StackedScales", fp8({3, 41, 37}, {3})}, std::pair{"Int4", packed(4, true, 32)},
                     std::pair{"Zeros", packed(4, false, 16)}, std::pair{"Int8", packed(8, false, 32)},
                     std::pair{"Int3", packed(3, false, 32)}, std::pair{"Gptq", gptq(false)},
-                    std::pair{"ActOrder", gptq(true)}, std::pair{"Awq", awq()}, std::pair{"Transposed", mxfp4()}),
+                    std::pair{"ActOrder", gptq(true)}, std::pair{"Awq", awq()}, std::pair{"Transposed", mxfp4()},
+                    std::pair{"Nf4", nf4(false)}, std::pair{"NestedNf4", nf4(true)}, std::pair{"LlmInt8", llm_int8()}),
     [](const auto& info) { return std::string(info.param.first); });
 
 /// Rows that are read alone are decoded by other tiles than the whole matrix.
 TEST(Quantised, RowsOfLargeMatricesAreThoseOfTheWhole) {
   for (Stored stored : {gptq(false, 608, 2056), gptq(true, 608, 2056), awq(608, 2056), mxfp4(1100, 33),
-                        fp8({50, 2100}, {5, 263}, {10, 8})}) {
+                        fp8({50, 2100}, {5, 263}, {10, 8}), nf4(true, 608, 2080)}) {
     for (const char* type : {"bfloat16", "float32"}) {
       stored.config["dtype"] = type;
       Folder folder;
@@ -239,6 +264,28 @@ TEST(Quantised, ValuesAreCodeTimesScale) {
   EXPECT_THAT(values, testing::ElementsAre(3.0f, -0.5f, 3.0f / 512, 224.0f));
 }
 
+TEST(Quantised, ValuesOfBitsandbytesAreThoseOfItsTables) {
+  Stored stored = nf4(true, 1, 4, 2, 1);
+  stored.config["dtype"] = "float32";
+  const std::string state = R"({"shape": [1, 4], "blocksize": 2, "nested_blocksize": 2, "nested_offset": 0.5})";
+  std::vector<float> table(16), scales(256);
+  table[1] = -1, table[2] = 0.25, table[15] = 2, scales[7] = 3, scales[9] = -1;
+  stored
+      .add("a.weight", "U8", {2, 1}, "\x12\xf1")  // 1 2, 15 1: the upper half is the first
+      .add("a.weight.quant_map", "F32", {16}, Stored::numbers(table))
+      .add("a.weight.absmax", "U8", {2}, "\x07\x09")
+      .add("a.weight.nested_quant_map", "F32", {256}, Stored::numbers(scales))
+      .add("a.weight.nested_absmax", "F32", {1}, Stored::numbers<float>({2}))
+      .add("a.weight.quant_state.bitsandbytes__nf4", "U8", {static_cast<int64_t>(state.size())}, state);
+  Folder folder;
+  stored.write(folder);
+  const auto checkpoint = Checkpoint::open(folder.path);
+  float values[4];
+  const Strip whole{0, 1, 16, 16};
+  checkpoint.read(*checkpoint.find("a.weight"), {&whole, 1}, std::as_writable_bytes(std::span(values)));
+  EXPECT_THAT(values, testing::ElementsAre(-6.5f, 1.625f, -3.0f, 1.5f)) << "scales 3 * 2 + 0.5 and -1 * 2 + 0.5";
+}
+
 TEST(Quantised, TheTypeIsThatOfConfigElseOfTheOtherTensors) {
   for (const auto& [key, name, expected] : {std::tuple{"dtype", "float16", DType::F16},
                                             {"torch_dtype", "bfloat16", DType::BF16},
@@ -272,7 +319,11 @@ TEST(Quantised, AMatrixWithoutItsPartsIsRefused) {
       {packed(4, false, 32), {"a.weight_scale", "a.weight_shape", "a.weight_zero_point"}},
       {gptq(true), {"a.scales", "a.qzeros", "a.g_idx"}},
       {awq(), {"a.scales", "a.qzeros"}},
-      {mxfp4(), {"a.weight_scales"}}};
+      {mxfp4(), {"a.weight_scales"}},
+      {nf4(true),
+       {"a.weight.absmax", "a.weight.quant_map", "a.weight.nested_absmax", "a.weight.nested_quant_map",
+        "a.weight.quant_state.bitsandbytes__nf4"}},
+      {llm_int8(), {"a.SCB"}}};
   for (const auto& [stored, parts] : whole) {
     EXPECT_EQ(refusal(stored), "accepted");
     for (const std::string& part : parts) {
