@@ -107,6 +107,8 @@ def of_chat(value):
         for choice in value["choices"]:
             message = choice.pop("message", None)
             choice.update(message or {})
+            for call in choice.get("tool_calls") or ():
+                del call["id"]  # another one each time
         value["object"] = value.get("object", "").removesuffix(".chunk")
     return value
 

@@ -38,6 +38,7 @@ KINDS = {
         {},
     ),  # room for streams of seconds
     "encoder-decoder": (small_models.encoder_decoder, small_models.of_encoder_decoder, {"kv_blocks": SHORT}),
+    "agent": (small_models.agent, small_models.of_agent, {}),
     "listener": (audio_models.listener, lambda: audio_models.of_audio(writes=False), {}),
     "writer": (audio_models.writer, lambda: audio_models.of_audio(writes=True), {"kv_blocks": 3 * SHORT}),
 }

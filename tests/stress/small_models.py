@@ -134,6 +134,32 @@ def decoder(folder, positions=512, width=20):
     return save(folder, "GPT2LMHeadModel", config, tokenizer)
 
 
+CHATML = """{% if tools %}<|im_start|>system
+{{ tools | tojson }}<|im_end|>
+{% endif %}{% for m in messages %}<|im_start|>{{ m.role }}
+{{ m.content }}<|im_end|>
+{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
+{% endif %}"""
+
+
+def agent(folder):
+    """A decoder of a family whose calls of tools are known."""
+    config = transformers.Qwen2Config(
+        vocab_size=300,
+        hidden_size=24,
+        intermediate_size=40,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=1024,
+        bos_token_id=0,
+        eos_token_id=0,
+    )
+    tokenizer = byte_pairs()
+    tokenizer.chat_template = CHATML
+    return save(folder, "Qwen2ForCausalLM", config, tokenizer)
+
+
 def encoder(folder, head="ForMaskedLM", **more):
     tokenizer = word_pieces()
     config = transformers.BertConfig(
@@ -294,6 +320,49 @@ def of_decoder():
         + forwards(rng, 300)
         + tokens(rng)
     )
+
+
+PLACE = {
+    "type": "object",
+    "properties": {
+        "city": {"type": "string", "enum": ["Paris", "Anna", "green hills"]},
+        "days": {"type": "integer", "minimum": 0, "maximum": 99},
+        "near": {"type": "boolean"},
+    },
+    "required": ["city", "days"],
+    "additionalProperties": False,
+}
+TOOLS = [
+    {"type": "function", "function": {"name": "find", "parameters": PLACE, "strict": True}},
+    {"type": "function", "function": {"name": "stop", "parameters": {"type": "object", "maxProperties": 0}}},
+]
+
+
+def constrained(rng, count=24):
+    """Answers that follow a schema, a pattern or a choice, and calls of tools; some of the answers are streamed."""
+    held = [
+        {"json": PLACE},
+        {"regex": "(the|a) (cat|dog)( ran){1,6}"},
+        {"choice": ["the green hills", "the dog", "seven"]},
+    ]
+    ways = [{"temperature": 0}, {"temperature": 0.9, "seed": 5}, {"temperature": 1.2, "seed": 6, "n": 2}]
+    choices = ["required", "auto", {"type": "function", "function": {"name": "find"}}, "none"]
+    asks = []
+    for i in range(count):
+        body = {"max_tokens": 80, **ways[i % len(ways)], "stream": i % 4 == 1}
+        if i % 2:
+            body |= {"prompt": text_of(rng), "structured_outputs": held[i // 2 % len(held)]}
+            asks.append(Ask(f"held-{i}", "/v1/completions", body | {"return_token_ids": True}))
+        else:
+            messages = [{"role": "user", "content": text_of(rng)}]
+            body |= {"messages": messages, "tools": TOOLS, "tool_choice": choices[i // 2 % len(choices)]}
+            asks.append(Ask(f"tools-{i}", "/v1/chat/completions", body))
+    return asks
+
+
+def of_agent():
+    rng = random.Random(SEED)
+    return constrained(rng) + completions(rng, 16) + chats(rng, 4)
 
 
 def of_encoder():

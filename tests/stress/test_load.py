@@ -46,6 +46,7 @@ def watch(server, load, seconds):
         ("decoder", "pipeline=2", None),
         ("encoder-decoder", "pipeline=2", None),
         ("listener", "tensor=2", None),
+        ("agent", "tensor=2", None),
         ("writer", "pipeline=2", None),
         ("decoder", "data=2", None),
         ("encoder", "data=2", None),
@@ -55,8 +56,12 @@ def watch(server, load, seconds):
         ("decoder", "data=2", "Offload"),
     ],
 )
-def test_every_reply_is_right_and_nothing_grows(serve, expected_of, kind, sizes, strategy):
-    server = serve(kind, sizes=sizes, strategy=strategy)
+def test_every_reply_is_right_and_nothing_grows(serve, folders, expected_of, kind, sizes, strategy):
+    options = ()
+    if kind == "agent":  # constraints and calls of tools with drafts; the replies are those of a server without
+        expected_of(serve(kind, sizes=sizes), kind)
+        options = ("--draft-model", folders(kind))
+    server = serve(kind, *options, sizes=sizes, strategy=strategy)
     asks, expected = expected_of(server, kind)
     distinct = {json.dumps(value) for value in expected.values()}
     assert len(distinct) >= 0.9 * len(asks), "replies are too alike to tell one client's from another's"
@@ -100,4 +105,5 @@ def test_every_reply_is_right_and_nothing_grows(serve, expected_of, kind, sizes,
     assert server.complaints() == []
     metrics = server.metrics()
     assert metrics["parallelmodel_kv_cache_usage_perc"] == 0 and metrics["parallelmodel_num_requests_running"] == 0
+    assert not options or metrics["parallelmodel_spec_decode_num_accepted_tokens_total"] > 100
     assert preempted > 0 or "decoder" not in kind, "blocks were never short: give the server fewer"
