@@ -25,6 +25,7 @@ int main(int argc, char** argv) {
   pm::cli::add_generate(app, program);
   pm::cli::add_forward(app, program);
   pm::cli::add_bench(app, program);
+  pm::cli::add_convert(app, program);
   pm::cli::add_fetch(app, program);
   pm::cli::add_inspect(app, program);
   pm::cli::add_plan(app, program);

@@ -81,6 +81,7 @@ void add_families(CLI::App&, Program&);
 void add_generate(CLI::App&, Program&);
 void add_forward(CLI::App&, Program&);
 void add_bench(CLI::App&, Program&);
+void add_convert(CLI::App&, Program&);
 void add_serve(CLI::App&, Program&);
 
 }  // namespace pm::cli
