@@ -180,6 +180,7 @@ class Batcher {
   int64_t planned_prompt_tokens_ = 0;
   std::unique_ptr<Drafter> drafter_;  ///< nullptr: no speculation
   DraftCost draft_cost_;
+  double draft_rate_ = DraftLength::optimistic_rate;  ///< of sequences that drafted lately
   Statistics statistics_;
 };
 

@@ -11,6 +11,7 @@ namespace {
 /// Rows whose tokens a step may sample, if fewer sequences may run at once: each takes memory for the scores of the
 /// whole vocabulary.
 constexpr int64_t sampled_rows = 32;
+constexpr double newest_rate = 0.05;  // weight of a step's drafts in the rate of all sequences
 
 }  // namespace
 
@@ -52,6 +53,7 @@ std::vector<std::vector<int32_t>> Batcher::draft(Plan& plan, std::span<const Tur
   for (size_t i = 0; i < turns.size(); ++i) {
     const SequenceGroup& group = *turns[i].group;
     Sequence& sequence = *turns[i].sequence;
+    if (group.generated(sequence) == 1) sequence.draft_length.begin(draft_rate_);
     const int64_t count =
         sequence.draft_length.next(std::min({most_drafts(group, sequence), each, rows}), plan.draft_price);
     if (count <= 0) continue;
@@ -116,6 +118,7 @@ void Batcher::append_tokens(SequenceGroup& group, const Planned& planned, std::v
   return_draft_blocks(sequence);
   statistics_.draft_pauses += sequence.draft_length.observe(planned.drafts, static_cast<int64_t>(tokens.size()) - 1,
                                                             limits_.speculation->tokens, planned.price);
+  draft_rate_ += (sequence.draft_length.rate() - draft_rate_) * newest_rate;
 }
 
 /// Gives the KV blocks back that only rejected drafts needed, so that speculation delays no other request.

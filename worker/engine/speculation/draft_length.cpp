@@ -2,6 +2,7 @@
 #include "worker/engine/speculation/draft_length.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace pm::engine {
 
@@ -29,7 +30,17 @@ int64_t DraftLength::next(int64_t most, const DraftPrice& price) {
     --pause_;
     return 0;
   }
-  return best_draft_length(rate_, most, price);
+  const int64_t best = best_draft_length(rate_, most, price);
+  if (!std::exchange(began_, true) && draft_gain(rate_, best, price) <= 0) {
+    pause();
+    return 0;
+  }
+  return best;
+}
+
+void DraftLength::pause() {
+  pause_ = next_pause_;
+  next_pause_ = std::min(2 * next_pause_, longest_pause);
 }
 
 bool DraftLength::observe(int64_t drafted, int64_t accepted, int64_t most, const DraftPrice& price) {
@@ -39,8 +50,7 @@ bool DraftLength::observe(int64_t drafted, int64_t accepted, int64_t most, const
     next_pause_ = first_pause;
     return false;
   }
-  pause_ = next_pause_;
-  next_pause_ = std::min(2 * next_pause_, longest_pause);
+  pause();
   return true;
 }
 

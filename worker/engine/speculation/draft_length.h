@@ -20,8 +20,12 @@ int64_t best_draft_length(double rate, int64_t most, const DraftPrice&);
 /// The drafts of one sequence. Copied with the sequence when it forks.
 class DraftLength {
  public:
+  static constexpr double optimistic_rate = 0.8;  ///< of a sequence of which nothing is known, so that it tries
+  /// Begins with the rate of other sequences, in part: what a drafter guesses right depends on the texts, and on
+  /// itself.
+  void begin(double rate_of_others) { rate_ = (optimistic_rate + rate_of_others) / 2; }
   /// Returns how many tokens to draft in the next step of the sequence, at most `most`; 0 during a pause. A pause ends
-  /// after some steps, with one trial.
+  /// after some steps, with one trial. A sequence that is not expected to gain begins with a pause.
   int64_t next(int64_t most, const DraftPrice&);
   /// Learns that `accepted` of `drafted` tokens were accepted, where the step could have accepted all. Returns true if
   /// the sequence pauses now.
@@ -31,7 +35,9 @@ class DraftLength {
 
  private:
   static constexpr int64_t first_pause = 8, longest_pause = 512;
-  double rate_ = 0.8;                 ///< optimistic, so that each sequence tries
+  void pause();
+  double rate_ = optimistic_rate;
+  bool began_ = false;
   int64_t pause_ = 0;                 ///< steps without drafts that are left
   int64_t next_pause_ = first_pause;  ///< doubles with every trial that fails
 };

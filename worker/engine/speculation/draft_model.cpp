@@ -9,9 +9,10 @@ namespace pm::engine {
 
 namespace {
 
-/// After a step a draft model is at most two tokens behind: the last draft, and the token after it. After some steps
-/// without drafts it is a few behind, and reading them costs about as much as one.
-constexpr size_t usually_behind = 8;
+/// After a step a draft model is at most two tokens behind: the last draft, and the token after it. After a short pause
+/// it is a few behind, and reading them costs about as much as one. If such steps did not count, the cost of drafts
+/// would not be learned again once it was taken for too high.
+constexpr size_t usually_behind = 40;
 
 bool is_end(const SamplingParams& sampling, int32_t id) {
   return std::find(sampling.eos.begin(), sampling.eos.end(), id) != sampling.eos.end();

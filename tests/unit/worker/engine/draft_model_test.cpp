@@ -63,7 +63,7 @@ TEST(DraftModel, GoesOnBehindAcceptedAndRejectedDrafts) {
 
 TEST(DraftModel, DraftsForSequencesTogether) {
   Guess guess;
-  const std::vector<int32_t> one = prompt_of(1, 20), two = prompt_of(2, 9), three = prompt_of(3, 3);
+  const std::vector<int32_t> one = prompt_of(1, 45), two = prompt_of(2, 9), three = prompt_of(3, 3);
   const SamplingParams greedy;
   const DraftRequest requests[] = {{.slot = 4, .tokens = one, .count = 2, .sampling = &greedy},
                                    {.slot = 1, .tokens = two, .count = 5, .sampling = &greedy},
@@ -73,6 +73,8 @@ TEST(DraftModel, DraftsForSequencesTogether) {
   EXPECT_THAT(drafts.tokens[1], ElementsAreArray(expected(two, 5)));
   EXPECT_THAT(drafts.tokens[2], ElementsAreArray(expected(three, 1)));
   EXPECT_TRUE(drafts.read_texts);
+  EXPECT_FALSE(guess.propose(joined(one, {1, 2, 3, 4, 5, 6, 7, 8, 9, 10}), 1, 4).read_texts)
+      << "a pause, after which the cost of drafts is learned again";
 }
 
 TEST(DraftModel, ReadsALongTextOverSeveralProposalsAndDelaysNoOther) {

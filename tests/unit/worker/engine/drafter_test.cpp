@@ -54,6 +54,18 @@ TEST(DraftGain, IsLargestAtTheBestLength) {
   }
 }
 
+TEST(DraftLength, BeginsAsOthersWentAndWithAPauseWhereNothingIsGained) {
+  const DraftPrice cheap{.row = 0.25, .step = 0}, dear{.row = 0.25, .step = 0.6};
+  DraftLength hopeful, doubtful;
+  hopeful.begin(0.8);
+  EXPECT_EQ(hopeful.next(8, cheap), 6);
+  doubtful.begin(0.2);
+  EXPECT_DOUBLE_EQ(doubtful.rate(), 0.5) << "between that of others and hope";
+  for (int step = 0; step < 9; ++step) EXPECT_EQ(doubtful.next(8, dear), 0) << step;
+  EXPECT_EQ(doubtful.next(8, dear), 1) << "a trial";
+  EXPECT_FALSE(doubtful.observe(1, 1, 8, cheap)) << "it goes on where that pays";
+}
+
 TEST(DraftLength, PausesWhenDraftsDoNotPayAndTriesAgainLater) {
   const DraftPrice price{.row = 0.25, .step = 0};
   DraftLength length;
