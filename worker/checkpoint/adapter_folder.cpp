@@ -25,7 +25,7 @@ constexpr int64_t max_config_bytes = int64_t{1} << 20;
 constexpr int max_depth = 64;     // of a config, because copies and excerpts of values recurse
 constexpr int max_keys = 10'000;  // of a config, because a key is found by comparing it with all before it
 constexpr std::string_view tensor_prefix = "base_model.model.", suffix_a = ".lora_A.weight",
-                           suffix_b = ".lora_B.weight";
+                           suffix_b = ".lora_B.weight", suffix_weight = ".weight", suffix_bias = ".bias";
 
 [[noreturn]] void refuse_adapter(const fs::path& folder, const std::string& what) {
   throw Error(Reason::ModelUnreadable, "adapter " + printable(folder.string()) + ": " + what);
@@ -163,17 +163,29 @@ bool flag_of(const fs::path& folder, const Json& config, const char* key) {
   return found->get<bool>();
 }
 
+bool is_list_of_names(const Json& value) {
+  return value.is_array() && std::all_of(value.begin(), value.end(), [](const Json& one) {
+           return one.is_string() && !one.get_ref<const std::string&>().empty();
+         });
+}
+
 std::vector<std::string> listed_targets(const fs::path& folder, const Json& config) {
   if (!is_set(config, "target_modules")) refuse_adapter(folder, "adapter_config.json has no target_modules");
   const Json& targets = config["target_modules"];
-  std::vector<std::string> names;
-  if (targets.is_string()) return names;
-  if (!targets.is_array() || !std::all_of(targets.begin(), targets.end(), [](const Json& one) {
-        return one.is_string() && !one.get_ref<const std::string&>().empty();
-      }))
+  if (targets.is_string()) return {};
+  if (!is_list_of_names(targets))
     refuse_adapter(folder, "target_modules of adapter_config.json is " + excerpt(targets) +
                                "; expected a list of module names or an expression");
   return targets.get<std::vector<std::string>>();
+}
+
+std::vector<std::string> listed_saved(const fs::path& folder, const Json& config) {
+  if (!is_set(config, "modules_to_save")) return {};
+  const Json& names = config["modules_to_save"];
+  if (!is_list_of_names(names))
+    refuse_adapter(folder,
+                   "modules_to_save of adapter_config.json is " + excerpt(names) + "; expected a list of module names");
+  return names.get<std::vector<std::string>>();
 }
 
 bool is_float(DType type) { return type == DType::F32 || type == DType::F16 || type == DType::BF16; }
@@ -202,7 +214,31 @@ void check_factors(const fs::path& folder, const std::string& module, const Adap
                                " and " + text_of(matrix.b.shape) + "; expected [rank, in] and [out, rank]");
 }
 
+void check_saved(const fs::path& folder, const std::string& module, const SavedModule& saved) {
+  if (saved.weight.name.empty())
+    refuse_adapter(folder, "module " + printable(module) + " has a bias and no weight; the whole module is expected");
+  const auto check = [&](const TensorInfo& tensor, size_t dimensions) {
+    if (tensor.shape.size() == dimensions && is_float(tensor.dtype) && tensor.strides.empty()) return;
+    refuse_adapter(folder, "tensor " + printable(tensor.name) + " is " + std::string(name_of(tensor.dtype)) +
+                               " of shape " + text_of(tensor.shape) + "; expected a row-major " +
+                               (dimensions == 2 ? "matrix" : "vector") + " of F32, F16 or BF16");
+  };
+  check(saved.weight, 2);
+  if (saved.bias) check(*saved.bias, 1);
+}
+
 }  // namespace
+
+bool AdapterFolder::saves(const std::string& module) const {
+  for (size_t end = 0; end != module.npos;) {
+    end = module.find('.', end + 1);
+    const std::string_view within = std::string_view(module).substr(0, end);
+    if (std::any_of(saved_names_.begin(), saved_names_.end(),
+                    [&](const std::string& name) { return within.ends_with(name); }))
+      return true;
+  }
+  return false;
+}
 
 AdapterFolder AdapterFolder::open(const fs::path& folder) {
   std::error_code error;
@@ -221,6 +257,8 @@ AdapterFolder AdapterFolder::open(const fs::path& folder, AdapterFiles files) {
   AdapterFolder adapter;
   adapter.folder_ = folder;
   adapter.targets_ = listed_targets(folder, config);
+  adapter.saved_names_ = listed_saved(folder, config);
+  adapter.ties_saved_ = !adapter.saved_names_.empty() && flag_of(folder, config, "ensure_weight_tying");
   adapter.adapts_all_layers_ = !adapter.targets_.empty() && !is_set(config, "layers_to_transform") &&
                                !is_set(config, "layers_pattern") && !is_set(config, "exclude_modules");
   const Header header = files.torch ? read_torch_file(files.weights) : read_safetensors(files.weights);
@@ -232,16 +270,27 @@ AdapterFolder AdapterFolder::open(const fs::path& folder, AdapterFiles files) {
   }
   for (const auto& [name, tensor] : header.tensors) {
     std::string_view module = name;
-    const bool is_a = module.ends_with(suffix_a);
-    if (!module.starts_with(tensor_prefix) || !(is_a || module.ends_with(suffix_b)) ||
-        module.size() <= tensor_prefix.size() + suffix_a.size())
+    const bool has_prefix = module.starts_with(tensor_prefix);
+    if (has_prefix) module.remove_prefix(tensor_prefix.size());
+    const auto take = [&](std::string_view suffix) {
+      if (!has_prefix || module.size() <= suffix.size() || !module.ends_with(suffix)) return false;
+      module.remove_suffix(suffix.size());
+      return true;
+    };
+    if (take(suffix_a)) {
+      adapter.matrices_[std::string(module)].a = tensor;
+    } else if (take(suffix_b)) {
+      adapter.matrices_[std::string(module)].b = tensor;
+    } else if (const bool is_weight = take(suffix_weight);
+               (is_weight || take(suffix_bias)) && (adapter.saves(std::string(module)) || adapter.ties_saved_)) {
+      SavedModule& saved = adapter.saved_[std::string(module)];
+      is_weight ? saved.weight = tensor : saved.bias.emplace(tensor);
+    } else {
       refuse_adapter(folder, "tensor " + printable(name) +
-                                 " is no factor of a linear; expected base_model.model.MODULE.lora_A.weight and "
-                                 "lora_B.weight only");
-    module.remove_prefix(tensor_prefix.size());
-    module.remove_suffix(suffix_a.size());
-    AdapterMatrix& matrix = adapter.matrices_[std::string(module)];
-    (is_a ? matrix.a : matrix.b) = tensor;
+                                 " is no factor of a linear, nor of a module that modules_to_save names; expected "
+                                 "base_model.model.MODULE.lora_A.weight and lora_B.weight, and whole modules that the "
+                                 "config names");
+    }
   }
   if (adapter.matrices_.empty()) refuse_adapter(folder, "its file has no tensor");
   const Pattern ranks(folder, config, "rank_pattern"), alphas(folder, config, "alpha_pattern");
@@ -255,6 +304,7 @@ AdapterFolder AdapterFolder::open(const fs::path& folder, AdapterFiles files) {
                                  ", and adapter_config.json says " + excerpt(expected));
     matrix.scale = alphas.of(module).value_or(alpha) / (root ? std::sqrt(own) : own);
   }
+  for (const auto& [module, saved] : adapter.saved_) check_saved(folder, module, saved);
   for (const std::string& target : adapter.targets_)
     if (std::none_of(adapter.matrices_.begin(), adapter.matrices_.end(),
                      [&](const auto& one) { return one.first == target || one.first.ends_with("." + target); }))
@@ -268,21 +318,22 @@ int64_t AdapterFolder::rank() const {
   return most;
 }
 
-std::vector<float> AdapterFolder::read(const TensorInfo& factor) const {
-  std::vector<char> bytes(static_cast<size_t>(factor.bytes));
-  file_.read(factor.offset, bytes);
-  std::vector<float> values(static_cast<size_t>(factor.shape[0] * factor.shape[1]));
-  if (factor.dtype == DType::F32) {
+std::vector<float> AdapterFolder::read(const TensorInfo& tensor, int64_t first, int64_t count) const {
+  const int64_t width = tensor.shape.size() > 1 ? tensor.shape[1] : 1, row_bytes = width * size_of(tensor.dtype);
+  std::vector<char> bytes(static_cast<size_t>(count * row_bytes));
+  file_.read(tensor.offset + first * row_bytes, bytes);
+  std::vector<float> values(static_cast<size_t>(count * width));
+  if (tensor.dtype == DType::F32) {
     std::memcpy(values.data(), bytes.data(), bytes.size());
   } else {
     for (size_t i = 0; i < values.size(); ++i) {
       uint16_t bits = 0;
       std::memcpy(&bits, bytes.data() + 2 * i, 2);
-      values[i] = factor.dtype == DType::F16 ? from_f16(bits) : from_bf16(bits);
+      values[i] = tensor.dtype == DType::F16 ? from_f16(bits) : from_bf16(bits);
     }
   }
   if (!std::all_of(values.begin(), values.end(), [](float value) { return std::isfinite(value); }))
-    refuse_adapter(folder_, "tensor " + printable(factor.name) + " has infinities or NaNs");
+    refuse_adapter(folder_, "tensor " + printable(tensor.name) + " has infinities or NaNs");
   return values;
 }
 
