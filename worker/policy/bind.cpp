@@ -173,7 +173,10 @@ std::optional<Param> Binder::bind(ParamRequest request, const std::vector<std::s
     return std::nullopt;
   }
   param.conv1d = request.conv1d;
-  if (tie) share(param, tie->text, own ? *found : std::string(), *tie);
+  if (tie) {
+    if (own || !names.empty()) param.own_name = view_.prefix + (own ? *found : names.front());
+    share(param, tie->text, own ? *found : std::string(), *tie);
+  }
   if (!param.tensor) {  // the parameter that it is tied to is missing
     absent_.insert(request.path);
     return std::nullopt;

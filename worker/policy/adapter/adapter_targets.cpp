@@ -5,7 +5,7 @@
 #include <cmath>
 #include <set>
 
-#include "worker/base/error.h"
+#include "worker/policy/adapter/module_names.h"
 #include "worker/policy/roles.h"
 
 namespace pm::policy {
@@ -71,31 +71,6 @@ class Collector {
   std::set<const Param*> params;
 };
 
-[[noreturn]] void refuse(const checkpoint::AdapterFolder& adapter, const std::string& what) {
-  throw Error(Reason::ModelUnreadable,
-              "adapter " + checkpoint::printable(adapter.folder().string()) + ": " + checkpoint::printable(what));
-}
-
-bool ends_in(const std::string& name, const std::string& end) { return name == end || name.ends_with("." + end); }
-
-/// Returns the only target that the module's name, or its end, names.
-AdapterTargets::const_iterator find_target(const Model& model, const AdapterTargets& targets,
-                                           const checkpoint::AdapterFolder& adapter, const std::string& module) {
-  if (const auto exact = targets.find(module); exact != targets.end()) return exact;
-  auto found = targets.end();
-  for (auto it = targets.begin(); it != targets.end(); ++it) {
-    if (!ends_in(module, it->first) && !ends_in(it->first, module)) continue;
-    if (found != targets.end())
-      refuse(adapter, "module " + module + " may be " + found->first + " or " + it->first + " of the base model");
-    found = it;
-  }
-  if (found == targets.end())
-    refuse(adapter, "module " + module + " is no matrix of " + model.architecture +
-                        " that adapters may change: attention's and feed-forward projections of its layers, such as " +
-                        (targets.empty() ? "none" : targets.begin()->first));
-  return found;
-}
-
 }  // namespace
 
 AdapterTargets adapter_targets(const Model& model) {
@@ -115,21 +90,24 @@ std::map<std::string, std::string> bind_adapter(const Model& model, const Adapte
   std::map<std::string, std::string> bound;
   std::map<std::string, std::string> taken;  // modules of the adapter by those of the model
   for (const auto& [module, matrix] : adapter.matrices()) {
-    const auto& [name, target] = *find_target(model, targets, adapter, module);
+    const auto& [name, target] =
+        *find_module(targets, adapter, module,
+                     " is no matrix of " + model.architecture +
+                         " that adapters may change: attention's and feed-forward projections of its layers");
     const auto [other, fresh] = taken.emplace(name, module);
-    if (!fresh) refuse(adapter, "modules " + other->second + " and " + module + " are both " + name);
+    if (!fresh) refuse_adapter(adapter, "modules " + other->second + " and " + module + " are both " + name);
     const int64_t in = matrix.a.shape[1], out = matrix.b.shape[0];
     if (in != target.in || out != target.out)
-      refuse(adapter, "module " + module + " has factors of a matrix [" + std::to_string(out) + ", " +
-                          std::to_string(in) + "], and " + name + " of the base model is [" +
-                          std::to_string(target.out) + ", " + std::to_string(target.in) + "]");
+      refuse_adapter(adapter, "module " + module + " has factors of a matrix [" + std::to_string(out) + ", " +
+                                  std::to_string(in) + "], and " + name + " of the base model is [" +
+                                  std::to_string(target.out) + ", " + std::to_string(target.in) + "]");
     bound[module] = name;
   }
   if (!adapter.adapts_all_layers()) return bound;
   for (const auto& [name, target] : targets)
     for (const std::string& ending : adapter.targets())
       if (ends_in(name, ending) && !taken.contains(name))
-        refuse(adapter, "target_modules names " + ending + ", and the file has no factors of " + name);
+        refuse_adapter(adapter, "target_modules names " + ending + ", and the file has no factors of " + name);
   return bound;
 }
 
@@ -141,7 +119,7 @@ Arrays read_factors(const Model& model, const AdapterTargets& targets, const che
     std::vector<float> b = adapter.read(matrix.b);
     for (float& value : b) value = static_cast<float>(value * matrix.scale);
     if (!std::all_of(b.begin(), b.end(), [](float value) { return std::isfinite(value); }))
-      refuse(adapter, "module " + module + " has a scale that makes infinities of its factors");
+      refuse_adapter(adapter, "module " + module + " has a scale that makes infinities of its factors");
     factors[name + ".b"] = {matrix.b.shape, std::move(b)};
   }
   return factors;

@@ -44,6 +44,7 @@ struct Param {
                          ///< of heads that attend, then of those that convolve; ProphetNet's outputs for each
                          ///< bucket of distances); a rank has its heads of each
   std::string shares;    ///< path of an earlier parameter with the same storage; empty: storage of its own
+  std::string own_name;  ///< of a parameter that may be tied to another: the name of a tensor of its own
   /// The blocks of a block-diagonal matrix (a convolution in groups), which is stored as [out, in / blocks]; `shape` is
   /// that, or [out / blocks, in] where inputs are sharded.
   int64_t diagonal_blocks = 1;
