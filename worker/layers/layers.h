@@ -72,6 +72,7 @@ class Linear {
 
  private:
   at::Tensor weight_, bias_;
+  std::shared_ptr<const SavedSite> saved_;  ///< nullptr: no adapter may replace it
 };
 
 /// A column-parallel linear: output features are partitioned, no communication is needed. Several linears (q, k, v)
@@ -150,7 +151,8 @@ class LogitsHead {
 
  private:
   double softcap_ = 0;
-  Weight bias_, weight_, concat_;  ///< in the order in which they are used
+  Weight bias_, weight_, concat_;           ///< in the order in which they are used
+  std::shared_ptr<const SavedSite> saved_;  ///< nullptr: no adapter may replace it
   Range rows_;
   std::vector<int64_t> columns_;
 };

@@ -13,9 +13,13 @@ namespace pm::layers {
 Linear::Linear(const policy::Linear& linear, Loader& loader) : weight_(loader.load(linear.weight)) {
   weight_ = weight_.dim() == 1 ? weight_.unsqueeze(0) : weight_.flatten(1);
   if (linear.bias) bias_ = loader.load(*linear.bias);
+  saved_ = loader.saved_site(linear.weight);
 }
 
-at::Tensor Linear::operator()(const at::Tensor& x) const { return ops::linear(x, weight_, bias_); }
+at::Tensor Linear::operator()(const at::Tensor& x) const {
+  const auto base = [&] { return ops::linear(x, weight_, bias_); };
+  return saved_ ? saved_->linear(x, at::kFloat, base) : base();
+}
 
 at::Tensor Linear::unrounded(const at::Tensor& x) const { return ops::unrounded_linear(x, weight_, bias_); }
 
@@ -144,6 +148,7 @@ std::vector<at::Tensor> GatheredLinear::operator()(const at::Tensor& x, comm::Co
 LogitsHead::LogitsHead(const policy::Linear& linear, Loader& loader) : rows_(loader.range(linear.weight)) {
   if (linear.bias) bias_ = loader.weight(*linear.bias);
   weight_ = loader.weight(linear.weight);
+  saved_ = loader.saved_site(linear.weight);
   for (int rank = 0; rank < loader.partition().ranks(); ++rank)
     columns_.push_back(policy::rank_range(linear.weight, loader.partition(), rank).size());
 }
@@ -161,7 +166,8 @@ at::Tensor LogitsHead::local(const at::Tensor& x) const {
     scores = weight_.linear(x.narrow(1, 0, first).contiguous(), bias);
     scores.add_(concat_.linear(x.narrow(1, first, rest).contiguous()));
   } else {
-    scores = weight_.linear(x, bias);
+    const auto base = [&] { return weight_.linear(x, bias); };
+    scores = saved_ ? saved_->linear(x, at::kFloat, base) : base();
   }
   return softcap_ > 0 ? scores.div_(softcap_).tanh_().mul_(softcap_) : scores;
 }

@@ -133,6 +133,10 @@ std::shared_ptr<const AdapterSite> Loader::adapter_site(std::span<const Param* c
   return adapters_ ? adapters_->site(params, *this) : nullptr;
 }
 
+std::shared_ptr<const SavedSite> Loader::saved_site(const Param& weight) const {
+  return adapters_ ? adapters_->saved_site(weight, *this) : nullptr;
+}
+
 at::Tensor Loader::load_slice(const Param& param, const TensorSlice& slice) {
   const Param* one[] = {&param};
   at::Tensor& part = loaded_[storages_of(one) + std::to_string(slice.row) + "," + std::to_string(slice.col)];

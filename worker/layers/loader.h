@@ -23,6 +23,7 @@ namespace pm::layers {
 
 class AdapterSite;
 class AdapterSlots;
+class SavedSite;
 
 /// Returns the ATen type of a checkpoint type.
 at::ScalarType scalar_type(DType);
@@ -67,6 +68,8 @@ class Loader {
   void adapt_with(AdapterSlots& adapters) { adapters_ = &adapters; }
   /// Returns where adapters add to the product of these stacked matrices; nullptr: nowhere.
   std::shared_ptr<const AdapterSite> adapter_site(std::span<const policy::Param* const>) const;
+  /// Returns where adapters replace the linear with this weight; nullptr: nowhere.
+  std::shared_ptr<const SavedSite> saved_site(const policy::Param& weight) const;
 
   /// Reads rows (elements of vectors) of what load_rows() would return into `target`. The parameters must not be
   /// sharded over tensor-parallel ranks.

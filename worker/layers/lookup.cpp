@@ -5,16 +5,23 @@
 
 #include <algorithm>
 
+#include "worker/layers/adapters/saved_site.h"
+
 namespace pm::layers {
 
 Table::Table(const policy::Param& table, Loader& loader)
     : table_(loader.weight(table, Access::LookUp)),
       rows_(loader.range(table)),
-      whole_(loader.partition().ranks() == 1) {
+      whole_(loader.partition().ranks() == 1),
+      saved_(loader.saved_site(table)) {
   if (table_.size(0) == table.shape[0]) rows_ = {0, table.shape[0]}, whole_ = true;
 }
 
 at::Tensor Table::partial(const at::Tensor& rows) const {
+  return saved_ ? saved_->look_up(rows, [&] { return of_base(rows); }) : of_base(rows);
+}
+
+at::Tensor Table::of_base(const at::Tensor& rows) const {
   if (whole_) return table_.look_up(rows).to(at::kFloat);
   if (rows_.size() == 0) return at::zeros({rows.size(0), table_.size(1)}, rows.options().dtype(at::kFloat));
   const at::Tensor own =

@@ -3,6 +3,8 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include <memory>
+
 #include "worker/comm/communicator.h"
 #include "worker/layers/loader.h"
 
@@ -17,9 +19,11 @@ class Table {
   at::Tensor partial(const at::Tensor& rows) const;
 
  private:
+  at::Tensor of_base(const at::Tensor& rows) const;
   Weight table_;
   Range rows_;
   bool whole_;
+  std::shared_ptr<const SavedSite> saved_;  ///< nullptr: no adapter may replace it
 };
 
 /// A table of learned vectors, of which every sequence has all.

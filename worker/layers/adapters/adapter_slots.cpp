@@ -47,6 +47,11 @@ std::string module_of(const policy::Param& param) {
 
 }  // namespace
 
+void AdapterRows::check(int64_t rows) const {
+  if (rows != count)
+    throw std::logic_error("a product of " + std::to_string(rows) + " rows has adapters for " + std::to_string(count));
+}
+
 AdapterSite::AdapterSite(std::span<const policy::Param* const> params, const policy::AdapterTargets& targets,
                          const AdapterCapacity& capacity, const Loader& loader, ops::Arena& arena,
                          const AdapterRows& rows)
@@ -104,9 +109,7 @@ void AdapterSite::add(const at::Tensor& x, const at::Tensor& y) const {
   const auto changes = [&](int32_t slot) { return static_cast<bool>(loaded_[static_cast<size_t>(slot)]); };
   if (y.numel() == 0 || std::none_of(rows_.used.begin(), rows_.used.end(), changes)) return;
   if (rows_.uniform) return add_slot(rows_.used[0], x, y);
-  if (x.size(0) != rows_.count)
-    throw std::logic_error("a product of " + std::to_string(x.size(0)) + " rows has adapters for " +
-                           std::to_string(rows_.count));
+  rows_.check(x.size(0));
   if (rows_.count <= max_masked_rows && rows_.used.size() > 1) return add_masked(x, y);
   for (const AdapterRows::Group& group : rows_.groups) {
     if (!changes(group.slot)) continue;
@@ -163,7 +166,13 @@ policy::AdapterTargets chosen_targets(const policy::Model& model, const AdapterC
   return targets;
 }
 
-at::Tensor matrix_of(const Array& array) {
+policy::SavedTargets chosen_saved(const policy::Model& model, const AdapterCapacity& capacity) {
+  policy::SavedTargets targets = policy::saved_targets(model);
+  std::erase_if(targets, [&](const auto& one) { return !capacity.saved.contains(one.first); });
+  return targets;
+}
+
+at::Tensor tensor_of(const Array& array) {
   const auto& values = std::get<std::vector<float>>(array.values);
   return at::from_blob(const_cast<float*>(values.data()), array.shape, at::kFloat);
 }
@@ -171,7 +180,12 @@ at::Tensor matrix_of(const Array& array) {
 }  // namespace
 
 AdapterSlots::AdapterSlots(const policy::Model& model, const AdapterCapacity& capacity, at::Device device)
-    : capacity_(capacity), targets_(chosen_targets(model, capacity)), device_(device), arena_(device) {}
+    : model_(model),
+      capacity_(capacity),
+      targets_(chosen_targets(model, capacity)),
+      saved_targets_(chosen_saved(model, capacity)),
+      device_(device),
+      arena_(device) {}
 
 std::shared_ptr<const AdapterSite> AdapterSlots::site(std::span<const policy::Param* const> params,
                                                       const Loader& loader) {
@@ -186,6 +200,16 @@ std::shared_ptr<const AdapterSite> AdapterSlots::site(std::span<const policy::Pa
   return site;
 }
 
+std::shared_ptr<const SavedSite> AdapterSlots::saved_site(const policy::Param& weight, const Loader& loader) {
+  for (const auto& [module, target] : saved_targets_) {
+    if (target.weight != &weight) continue;
+    std::shared_ptr<SavedSite>& site = saved_sites_[module];
+    if (!site) site = std::make_shared<SavedSite>(target, capacity_.saving_slots, loader, arena_, rows_);
+    return site;
+  }
+  return nullptr;
+}
+
 void AdapterSlots::check_sites(std::span<const std::pair<std::string, Range>> layers) const {
   const auto is_here = [&](const policy::Param* param) {
     return std::any_of(layers.begin(), layers.end(), [&](const auto& one) {
@@ -198,18 +222,47 @@ void AdapterSlots::check_sites(std::span<const std::pair<std::string, Range>> la
         std::any_of(sites_.begin(), sites_.end(), [&](const auto& site) { return site.second->has(module); });
     if (!found) throw std::logic_error("adapters may change " + module + ", whose product has no place for them");
   }
+  const auto begins_here = [&](const std::string& stack) {
+    return std::any_of(layers.begin(), layers.end(), [&](const auto& one) {
+      return one.first == stack && one.second.size() > 0 && one.second.begin == 0;
+    });
+  };
+  const Range last = layers.back().second;
+  const bool has_heads = last.size() > 0 && last.end == static_cast<int64_t>(model_.stacks.back().layers.size());
+  for (const auto& [module, target] : saved_targets_)
+    if ((target.is_table() ? begins_here(target.weight->stack) : has_heads) && !saved_sites_.contains(module))
+      throw std::logic_error("adapters may replace " + module + ", whose product has no place for them");
 }
 
 void AdapterSlots::load(int32_t slot, const Arrays& factors) {
   if (slot < 1 || slot > capacity_.slots)
     throw std::logic_error("adapter slot " + std::to_string(slot) + " of " + std::to_string(capacity_.slots));
+  if (!factors.empty() && factors.begin()->first.find('@') != std::string::npos) {
+    for (const auto& [name, rows] : factors) load_saved(slot, name, rows);
+    return;
+  }
   for (const auto& [storages, site] : sites_) site->clear(slot);
+  for (const auto& [module, site] : saved_sites_) site->clear(slot);
   for (const auto& [name, a] : factors) {
     if (!name.ends_with(".a")) continue;
     const std::string module = name.substr(0, name.size() - 2);
-    const at::Tensor b = matrix_of(factors.at(module + ".b"));
-    for (const auto& [storages, site] : sites_) site->load(slot, module, matrix_of(a), b);
+    const at::Tensor b = tensor_of(factors.at(module + ".b"));
+    for (const auto& [storages, site] : sites_) site->load(slot, module, tensor_of(a), b);
   }
+}
+
+/// `name` is "MODULE.weight@ROW" or "MODULE.bias@ROW".
+void AdapterSlots::load_saved(int32_t slot, const std::string& name, const Array& rows) {
+  const size_t at = name.rfind('@'), dot = name.rfind('.', at);
+  const std::string module = name.substr(0, dot);
+  if (!saved_targets_.contains(module)) throw std::logic_error("no memory is kept for " + module + " of adapters");
+  const auto site = saved_sites_.find(module);
+  if (site == saved_sites_.end()) return;  // of another stage
+  const int64_t first = std::stoll(name.substr(at + 1));
+  if (name.compare(dot, at - dot, ".bias") == 0)
+    site->second->load_bias(slot, first, tensor_of(rows));
+  else
+    site->second->load_weight(slot, first, tensor_of(rows));
 }
 
 void AdapterSlots::select_all(int32_t slot) {

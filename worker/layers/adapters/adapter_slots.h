@@ -14,9 +14,12 @@
 #include <vector>
 
 #include "worker/base/array.h"
+#include "worker/layers/adapters/adapter_rows.h"
+#include "worker/layers/adapters/saved_site.h"
 #include "worker/layers/loader.h"
 #include "worker/ops/arena.h"
 #include "worker/policy/adapter/adapter_targets.h"
+#include "worker/policy/adapter/saved_modules.h"
 
 namespace pm::layers {
 
@@ -25,21 +28,8 @@ struct AdapterCapacity {
   int64_t slots = 0;              ///< adapters that are loaded at once; 0: none
   int64_t rank = 0;               ///< the largest rank of their factors
   std::set<std::string> modules;  ///< of the model, which they may change; empty: all of policy::adapter_targets()
-};
-
-/// Which adapter each row of a step has. Slots count from 1; 0 is the base model.
-struct AdapterRows {
-  /// Rows of one slot: `index` [count] int64, or `count` rows from `first` on where it is undefined.
-  struct Group {
-    int32_t slot = 0;
-    int64_t first = 0, count = 0;
-    at::Tensor index;
-  };
-  bool uniform = true;             ///< every row, whatever their number, has the first of `used`
-  int64_t count = 0;               ///< rows, where they are not uniform
-  std::vector<int32_t> used = {};  ///< slots of some row, without 0
-  std::vector<Group> groups = {};  ///< one for each of them, where rows are not uniform
-  at::Tensor others;               ///< bool [rows, slots]: the row has not this slot
+  int64_t saving_slots = 0;       ///< of the slots, the first ones: for adapters that have whole modules
+  std::set<std::string> saved;    ///< of the model, which these may replace: some of policy::saved_targets()
 };
 
 /// Where adapters add to one product: a linear, or several that are stacked. Its factors are cut as the matrices of
@@ -87,27 +77,35 @@ class AdapterSlots {
   /// Makes the site of stacked linears, with memory for all slots; nullptr where adapters change none of them. Linears
   /// that share their storage share the site.
   std::shared_ptr<const AdapterSite> site(std::span<const policy::Param* const>, const Loader&);
-  /// Throws std::logic_error unless every matrix of these layers of stacks that adapters may change has its site, so
-  /// that none is loaded in part.
+  /// Makes the site of a linear that adapters may replace, with memory for the saving slots; nullptr for others.
+  std::shared_ptr<const SavedSite> saved_site(const policy::Param& weight, const Loader&);
+  /// Throws std::logic_error unless every matrix of these layers of stacks that adapters may change has its site, and
+  /// every module that they may replace, so that none is loaded in part.
   void check_sites(std::span<const std::pair<std::string, Range>> layers) const;
   /// Replaces the adapter of a slot by these factors: "MODULE.a" [rank, in] and "MODULE.b" [out, rank], the scale in B.
-  /// None: the slot becomes empty. Modules of other stages are skipped. Throws std::logic_error for a slot or a rank
-  /// beyond the capacity.
+  /// None: the slot becomes empty. Modules of other stages are skipped. Arrays of policy::read_saved() replace nothing,
+  /// but add to what the slot has. Throws std::logic_error for a slot or a rank beyond the capacity.
   void load(int32_t slot, const Arrays& factors);
   /// Says which adapter each row of the following products has: one slot for each row in order.
   void select(std::span<const int32_t> slot_of_row);
   /// Says that all rows of the following products have this one.
   void select_all(int32_t slot);
+  /// Returns whether adapters may replace modules, of which heads read other rows than layers.
+  bool replaces_modules() const { return capacity_.saving_slots > 0; }
   /// Returns the bytes of all slots.
   int64_t bytes() const { return arena_.bytes(); }
 
  private:
+  void load_saved(int32_t slot, const std::string& name, const Array&);
+  const policy::Model& model_;
   const AdapterCapacity capacity_;
   const policy::AdapterTargets targets_;
+  const policy::SavedTargets saved_targets_;
   const at::Device device_;
   ops::Arena arena_;
   AdapterRows rows_;
-  std::map<std::string, std::shared_ptr<AdapterSite>> sites_;  ///< by the stacked storages
+  std::map<std::string, std::shared_ptr<AdapterSite>> sites_;      ///< by the stacked storages
+  std::map<std::string, std::shared_ptr<SavedSite>> saved_sites_;  ///< by the modules
 };
 
 }  // namespace pm::layers
