@@ -100,7 +100,8 @@ layers::AdapterSlots& Rank::adapters() {
 
 /// Says which adapter each row of the entries has.
 void Rank::select_adapters(const std::vector<StepEntry>& entries) {
-  std::vector<int32_t> slots;
+  std::vector<int32_t>& slots = row_adapters_;
+  slots.clear();
   for (const StepEntry& entry : entries) slots.insert(slots.end(), entry.tokens.size(), entry.adapter);
   if (executor_->adapters() || std::any_of(slots.begin(), slots.end(), [](int32_t slot) { return slot > 0; }))
     adapters().select(slots);
@@ -246,6 +247,16 @@ at::Tensor rows_of(const at::Tensor& hidden, const std::vector<int64_t>& rows) {
 
 }  // namespace
 
+/// Returns these rows of the hidden states for the head, which adapters may replace: it is told whose they are.
+at::Tensor Rank::head_rows(const at::Tensor& hidden, const std::vector<int64_t>& rows) {
+  if (layers::AdapterSlots* adapters = executor_->adapters(); adapters && adapters->replaces_modules()) {
+    std::vector<int32_t> slots;
+    for (const int64_t row : rows) slots.push_back(row_adapters_.at(static_cast<size_t>(row)));
+    adapters->select(slots);
+  }
+  return rows_of(hidden, rows);
+}
+
 /// Computes argmax ids, sampled ids and gathered logits from the last row of each entry and the rows of its drafts.
 void Rank::compute_outputs(const StepMessage& message, parallel::SamplingExecutor& sampling, const at::Tensor& hidden,
                            StepOutput& output) {
@@ -266,13 +277,13 @@ void Rank::compute_outputs(const StepMessage& message, parallel::SamplingExecuto
     }
   }
   at::Tensor argmax, sampled;
-  if (!argmax_rows.empty()) argmax = sampling.greedy(rows_of(hidden, argmax_rows));
+  if (!argmax_rows.empty()) argmax = sampling.greedy(head_rows(hidden, argmax_rows));
   if (!sampled_rows.empty()) {
     parallel::DeviceSampler* sampler = executor_->device_sampler();
     if (!sampler)
       throw std::logic_error(std::to_string(sampled_rows.size()) +
                              " rows cannot be sampled: the device has no sampler");
-    sampled = sampler->sample(rows_of(hidden, sampled_rows), batch);
+    sampled = sampler->sample(head_rows(hidden, sampled_rows), batch);
   }
   const int64_t num_argmax = argmax.defined() ? argmax.size(0) : 0;
   if (argmax.defined() || sampled.defined()) {  // one copy to the host for both
@@ -283,7 +294,7 @@ void Rank::compute_outputs(const StepMessage& message, parallel::SamplingExecuto
     if (argmax.defined()) output.argmax = ids.narrow(0, 0, num_argmax);
     if (sampled.defined()) output.sampled = ids.narrow(0, num_argmax, ids.size(0) - num_argmax);
   }
-  if (!logits_rows.empty()) output.logits = sampling.logits(rows_of(hidden, logits_rows));
+  if (!logits_rows.empty()) output.logits = sampling.logits(head_rows(hidden, logits_rows));
   if (output.logits.defined()) output.logits = output.logits.contiguous();
 }
 
@@ -306,7 +317,7 @@ void Rank::score_prompts(const StepMessage& message, parallel::SamplingExecutor&
     const size_t end = std::min(all.size(), begin + scored_rows_at_once);
     std::vector<int64_t> rows;
     for (size_t i = begin; i < end; ++i) rows.push_back(all[i].row);
-    const at::Tensor gathered = sampling.logits(rows_of(hidden, rows));
+    const at::Tensor gathered = sampling.logits(head_rows(hidden, rows));
     if (!gathered.defined()) continue;
     const at::Tensor logits = gathered.contiguous();
     output.prompt_tokens.resize(end);

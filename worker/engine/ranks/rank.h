@@ -43,6 +43,7 @@ class Rank {
   StepOutput execute(const StepMessage&);
   layers::AdapterSlots& adapters();
   void select_adapters(const std::vector<StepEntry>&);
+  at::Tensor head_rows(const at::Tensor& hidden, const std::vector<int64_t>& rows);
   models::StepRows build_rows(const StepMessage&);
   void add_encoder_rows(const StepMessage&, models::StepRows&);
   void compute_outputs(const StepMessage&, parallel::SamplingExecutor&, const at::Tensor& hidden, StepOutput&);
@@ -50,6 +51,7 @@ class Rank {
   std::unique_ptr<parallel::Executor> executor_;
   int threads_;
   std::vector<Slot> slots_;
+  std::vector<int32_t> row_adapters_;  ///< of the rows of the step's entries
 };
 
 }  // namespace pm::engine
