@@ -76,7 +76,6 @@ void refuse_unsupported(const fs::path& folder, const Json& config) {
       {"use_dora", "DoRA is not served"},
       {"use_qalora", "QA-LoRA is not served"},
       {"lora_bias", "biases of the factors are not served"},
-      {"modules_to_save", "modules that are saved whole are not served"},
       {"trainable_token_indices", "trained tokens are not served"},
       {"target_parameters", "factors of parameters are not served, only those of modules"},
       {"layer_replication", "replicated layers are not served"},

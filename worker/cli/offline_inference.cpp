@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "worker/base/error.h"
+#include "worker/cli/adapter_options.h"
 #include "worker/engine/protocol/batch_rows.h"
 #include "worker/engine/scheduling/batcher.h"
 #include "worker/models/inputs.h"
@@ -139,7 +140,7 @@ Arrays run_forward(engine::RankGroup& group, const policy::Model& model, const P
   if (plan.pipeline == 1)
     limits.step_tokens = std::numeric_limits<int64_t>::max() / 64;  // nothing else waits for a step
   engine::DataParallelEngine engine(group, limits);
-  server::AdapterPool pool(engine, model, adapters.slots, adapters.rank);
+  server::AdapterPool pool(engine, model, memory_of(adapters));
   if (!adapter.empty()) request.adapter = pool.load(adapter, adapter, adapter);
   std::promise<engine::ForwardResult> done;
   request.id = "forward";
@@ -169,7 +170,7 @@ std::vector<GeneratedSequence> run_generation(engine::RankGroup& group, const po
   const int64_t inputs = static_cast<int64_t>(prompts.size()) * sources_of(model);
   const engine::Limits limits = engine_limits(model, plan, 0, kv_blocks, inputs * width_of(generation), inputs);
   engine::DataParallelEngine generator(group, limits);
-  server::AdapterPool pool(generator, model, adapters.slots, adapters.rank);
+  server::AdapterPool pool(generator, model, memory_of(adapters));
   for (const Prompt& prompt : prompts)
     if (const std::string& folder = prompt.adapter; !folder.empty() && !pool.find(folder))
       pool.load(folder, folder, folder);

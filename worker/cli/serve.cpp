@@ -129,7 +129,7 @@ void read_adapters(ServeOptions& options) {
 std::unique_ptr<server::AdapterPool> make_adapters(const ServeOptions& options, const Setup& setup,
                                                    engine::Engine& engine) {
   if (setup.adapters.slots == 0) return nullptr;
-  auto pool = std::make_unique<server::AdapterPool>(engine, setup.model, setup.adapters.slots, setup.adapters.rank);
+  auto pool = std::make_unique<server::AdapterPool>(engine, setup.model, memory_of(setup.adapters));
   for (const std::string& text : options.named_adapters) {
     const auto [name, folder] = named_adapter(text);
     pool->load(name, folder, folder);

@@ -80,6 +80,67 @@ TEST(AdapterFolder, ATensorWithoutAModuleIsRefused) {
   EXPECT_THAT(files.refusal(), HasSubstr("is no factor of a linear"));
 }
 
+/// An adapter that besides has a whole head.
+AdapterFolder with_head(const std::string& options, const std::string& name, const std::string& shape = "[5, 3]") {
+  const std::string factor = R"("base_model.model.layers.0.q_proj.lora_)",
+                    header = "{" + factor +
+                             R"(A.weight": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}, )" + factor +
+                             R"(B.weight": {"dtype": "F32", "shape": [5, 2], "data_offsets": [24, 64]}, ")" + name +
+                             R"(": {"dtype": "BF16", "shape": )" + shape + R"(, "data_offsets": [64, 94]}})",
+                    config = R"({"peft_type": "LORA", "r": 2, "target_modules": ["q_proj"], )" + options + "}";
+  std::string data(94, '\0');
+  for (size_t i = 0; i < 15; ++i) data[64 + 2 * i] = '\x80', data[65 + 2 * i] = '\x3f';  // 1
+  data[64 + 2 * 7] = 0, data[65 + 2 * 7] = '\x40';                                       // 2: row 2, column 1
+  return AdapterFolder::open(
+      "a", {.config = in_memory(config), .weights = in_memory(number(header.size(), 8) + header + data)});
+}
+
+std::string refused_head(const std::string& options, const std::string& name, const std::string& shape = "[5, 3]") {
+  try {
+    with_head(options, name, shape);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.reason, Reason::ModelUnreadable);
+    return error.what();
+  }
+  return "";
+}
+
+TEST(AdapterFolder, AModuleThatTheConfigNamesIsWhole) {
+  const AdapterFolder adapter =
+      with_head(R"("modules_to_save": ["classifier", "score"])", "base_model.model.score.weight");
+  ASSERT_EQ(adapter.saved().size(), 1u);
+  const SavedModule& score = adapter.saved().at("score");
+  EXPECT_EQ(score.weight.shape, (std::vector<int64_t>{5, 3}));
+  EXPECT_FALSE(score.bias);
+  EXPECT_EQ(adapter.read(score.weight, 2, 2), (std::vector<float>{1, 2, 1, 1, 1, 1}));
+  EXPECT_EQ(adapter.matrices().size(), 1u);
+}
+
+TEST(AdapterFolder, NamesOfWholeModulesAreEndsOfPaths) {
+  const AdapterFolder adapter = with_head(R"("modules_to_save": ["classifier"])", "base_model.model.classifier.weight");
+  for (const char* module : {"classifier", "pre_classifier", "model.classifier", "classifier.dense"})
+    EXPECT_TRUE(adapter.saves(module)) << module;
+  for (const char* module : {"classifiers", "lm_head", "classify.dense", ""}) EXPECT_FALSE(adapter.saves(module));
+}
+
+TEST(AdapterFolder, AWholeModuleThatTheConfigDoesNotNameIsRefused) {
+  const std::string name = "base_model.model.lm_head.weight";
+  EXPECT_THAT(refused_head(R"("modules_to_save": ["score"])", name), HasSubstr("nor of a module that modules_to_save"));
+  EXPECT_THAT(refused_head(R"("modules_to_save": null)", name), HasSubstr("nor of a module that modules_to_save"));
+  EXPECT_THAT(refused_head(R"("modules_to_save": "lm_head")", name), HasSubstr("expected a list of module names"));
+  EXPECT_THAT(refused_head(R"("modules_to_save": [""])", name), HasSubstr("expected a list of module names"));
+  EXPECT_EQ(refused_head(R"("modules_to_save": ["lm_head"])", name), "");
+  EXPECT_EQ(refused_head(R"("modules_to_save": ["embed"], "ensure_weight_tying": true)", name), "");
+}
+
+TEST(AdapterFolder, AWholeModuleIsAMatrixAndHasAWeight) {
+  const std::string options = R"("modules_to_save": ["score"])";
+  EXPECT_THAT(refused_head(options, "base_model.model.score.weight", "[15]"), HasSubstr("row-major matrix"));
+  EXPECT_THAT(refused_head(options, "base_model.model.score.bias", "[15]"), HasSubstr("a bias and no weight"));
+  EXPECT_THAT(refused_head(options, "base_model.model.score.gamma"), HasSubstr("is no factor of a linear"));
+  EXPECT_THAT(refused_head(options, "score.weight"), HasSubstr("is no factor of a linear"));
+}
+
 TEST(AdapterFolder, AConfigThatIsNestedDeeplyIsRefused) {
   for (const char* key : {"peft_type", "use_dora", "rank_pattern", "unknown"})
     EXPECT_THAT(refused_option('"' + std::string(key) + "\": " + std::string(200'000, '[') + std::string(200'000, ']')),
