@@ -60,8 +60,8 @@ double number_of(const Json& config, const char* patterns, const char* key, cons
 void check_options(const Json& config) {
   hold(config.is_object() && config.value("peft_type", Json()) == "LORA", "another method than LoRA");
   hold(!is_true(config, "bias") || config["bias"] == "none", "biases");
-  for (const char* key : {"use_dora", "use_qalora", "lora_bias", "modules_to_save", "trainable_token_indices",
-                          "target_parameters", "layer_replication", "alora_invocation_tokens", "use_bdlora"})
+  for (const char* key : {"use_dora", "use_qalora", "lora_bias", "trainable_token_indices", "target_parameters",
+                          "layer_replication", "alora_invocation_tokens", "use_bdlora"})
     hold(!is_true(config, key), std::string(key) + " was ignored");
   if (const Json init = config.value("init_lora_weights", Json()); init.is_string()) {
     std::string name = init;
@@ -71,9 +71,39 @@ void check_options(const Json& config) {
   }
 }
 
-/// Every tensor of the file is one factor of one module.
+/// Returns whether PEFT's rule finds the module, or one around it: its name ends in one of modules_to_save.
+bool is_named(const Json& config, const std::string& module) {
+  if (!is_true(config, "modules_to_save")) return false;
+  for (size_t end = module.find('.');; end = module.find('.', end + 1)) {
+    for (const std::string name : config["modules_to_save"])
+      if (module.substr(0, end).ends_with(name)) return true;
+    if (end == module.npos) return false;
+  }
+}
+
+/// Returns the number of tensors that whole modules have. Each is in the file, and the config names its module.
+size_t check_saved(const Adapter& adapter, const Json& config, const AdapterWeights::Table& table) {
+  size_t tensors = 0;
+  const auto check = [&](const pm::checkpoint::TensorInfo& tensor, const std::string& name) {
+    const auto found = table.find(name);
+    hold(found != table.end() && tensor.name == name, "\"" + name + "\" is not in the file");
+    hold(tensor.dtype == found->second.dtype && tensor.shape == found->second.shape &&
+             tensor.offset == found->second.offset && tensor.bytes == found->second.bytes,
+         "\"" + name + "\" is another tensor");
+    ++tensors;
+  };
+  for (const auto& [module, saved] : adapter.saved()) {
+    check(saved.weight, "base_model.model." + module + ".weight");
+    if (saved.bias) check(*saved.bias, "base_model.model." + module + ".bias");
+    hold(is_named(config, module) || is_true(config, "ensure_weight_tying"), module + " is not named");
+  }
+  return tensors;
+}
+
+/// Every tensor of the file is one factor of one module, or of a whole one.
 void check_matrices(const Adapter& adapter, const Json& config, const AdapterWeights::Table& table) {
-  hold(adapter.matrices().size() * 2 == table.size(), "another number of factors than of tensors");
+  hold(adapter.matrices().size() * 2 + check_saved(adapter, config, table) == table.size(),
+       "another number of factors than of tensors");
   int64_t most = 0;
   for (const auto& [module, matrix] : adapter.matrices()) {
     for (const auto* factor : {&matrix.a, &matrix.b}) {
@@ -164,6 +194,24 @@ void check_factors(const Base& base, const Adapter& adapter, const pm::Arrays& f
   hold(elements <= pm::policy::adapter_elements(base.targets, adapter.rank()), "more elements than memory is kept for");
 }
 
+/// Whole modules have the elements of their tensors, and no module of the base that the config names is left out.
+void check_modules(const Base& base, const Adapter& adapter, const Json& config, const AdapterWeights& weights) {
+  pm::Arrays blocks;
+  pm::policy::read_saved(base.model, base.saved, adapter, [&](pm::Arrays block) {
+    for (auto& [name, array] : block) hold(blocks.emplace(name, array).second, name + " is read twice");
+  });
+  const auto bound = pm::policy::bind_saved(base.model, base.saved, adapter);
+  hold(bound.size() == adapter.saved().size(), "another number of whole modules");
+  for (const auto& [name, target] : base.saved)
+    hold(bound.contains(name) || !is_named(config, name), name + " is not replaced");
+  for (const auto& [name, module] : bound) {
+    const pm::checkpoint::SavedModule& saved = adapter.saved().at(module);
+    const auto& shape = base.saved.at(name).weight->shape;
+    check_factor(blocks, name + ".weight@0", saved.weight, weights, shape[0], shape[1], std::nullopt);
+    hold(!saved.bias, name + " has a bias that no base model has");
+  }
+}
+
 /// The bytes of each tensor were read as often as tensors have them: twice only where tensors of a .bin share them.
 void check_reads(AdapterWeights& weights, const AdapterWeights::Table& table) {
   std::vector<int> expected(static_cast<size_t>(weights.size())), found(expected.size());
@@ -194,6 +242,7 @@ bool read_adapter(const Base& base, AdapterWeights& weights, const std::string& 
     const pm::Arrays factors = pm::policy::read_factors(base.model, base.targets, adapter);
     check_factors(base, adapter, factors, weights);
     check_all_adapted(base, parsed, factors);
+    check_modules(base, adapter, parsed, weights);
     check_reads(weights, table);
     return true;
   } catch (const pm::Error& error) {
@@ -209,9 +258,12 @@ bool read_adapter(const Base& base, AdapterWeights& weights, const std::string& 
 /// If everything were refused, the checks above would never run.
 bool reads_a_valid_adapter(const Base& base) {
   const std::string q = "base_model.model.model.layers.1.self_attn.q_proj.";
-  AdapterWeights weights(AdapterWeights::Form::Lines, q + "lora_A.weight F16 3 8\n" + q + "lora_B.weight F32 10 3");
+  AdapterWeights weights(AdapterWeights::Form::Lines, q + "lora_A.weight F16 3 8\n" + q +
+                                                          "lora_B.weight F32 10 3\n"
+                                                          "base_model.model.lm_head.weight BF16 11 8");
   return read_adapter(base, weights,
-                      R"({"peft_type": "LORA", "r": 3, "target_modules": ["q_proj"], "layers_to_transform": [1]})");
+                      R"({"peft_type": "LORA", "r": 3, "target_modules": ["q_proj"], "layers_to_transform": [1],
+                          "modules_to_save": ["lm_head"]})");
 }
 
 }  // namespace
@@ -228,7 +280,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const size_t line = std::min(input.find('\n'), input.size());
   const std::string config = input.substr(0, line);
   std::string stored = input.substr(std::min(line + 1, input.size()));
-  if (form == AdapterWeights::Form::Fitting) stored = pm::fuzz::fitting_lines(base.targets, config, stored);
+  if (form == AdapterWeights::Form::Fitting) stored = pm::fuzz::fitting_lines(base, config, stored);
   AdapterWeights weights(form, stored);
   read_adapter(base, weights, config_of(config));
   return 0;

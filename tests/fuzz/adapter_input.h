@@ -15,6 +15,7 @@
 #include "tests/unit/worker/policy/synthetic.h"
 #include "worker/checkpoint/torch_file.h"
 #include "worker/policy/adapter/adapter_targets.h"
+#include "worker/policy/adapter/saved_modules.h"
 #include "worker/policy/resolve.h"
 
 namespace pm::fuzz {
@@ -60,8 +61,12 @@ struct Base {
   checkpoint::Checkpoint checkpoint;
   policy::Model model;
   policy::AdapterTargets targets;
+  policy::SavedTargets saved;
   explicit Base(const policy::Synthetic& synthetic)
-      : checkpoint(opened(synthetic)), model(policy::resolve(checkpoint)), targets(policy::adapter_targets(model)) {}
+      : checkpoint(opened(synthetic)),
+        model(policy::resolve(checkpoint)),
+        targets(policy::adapter_targets(model)),
+        saved(policy::saved_targets(model)) {}
   Base(const Base&) = delete;  // the model points into the checkpoint, the targets into the model
   Base& operator=(const Base&) = delete;
 
@@ -75,9 +80,9 @@ struct Base {
 
 /// Returns lines of AdapterWeights for factors that fit the model's matrices. Each module has three bytes: which
 /// matrix; how it is named, the type of its elements, and where the upper four bits are 11 or more a fault; and the
-/// rank, 0 for that of the config.
-inline std::string fitting_lines(const policy::AdapterTargets& targets, const std::string& config,
-                                 const std::string& bytes) {
+/// rank, 0 for that of the config. Whole modules that modules_to_save names follow.
+inline std::string fitting_lines(const Base& base, const std::string& config, const std::string& bytes) {
+  const policy::AdapterTargets& targets = base.targets;
   const nlohmann::json parsed = nlohmann::json::parse(config, nullptr, false);
   const bool says = parsed.is_object() && parsed.contains("r") && parsed["r"].is_number_unsigned();
   constexpr size_t most = 3 * 24;  // more than any model here has
@@ -99,6 +104,16 @@ inline std::string fitting_lines(const policy::AdapterTargets& targets, const st
     const std::string r = std::to_string(rank), in = std::to_string(target.in), out = std::to_string(target.out);
     line(".lora_A.weight", r, fault == 14 ? out : in);
     if (fault != 13) line(".lora_B.weight", fault == 11 ? in : out, fault == 12 ? in : r);
+  }
+  if (!parsed.is_object() || !parsed.contains("modules_to_save") || !parsed["modules_to_save"].is_array()) return lines;
+  for (const auto& [name, target] : base.saved) {
+    const std::string& module = name;  // clang captures no part of a binding
+    const auto names = [&module](const nlohmann::json& end) {
+      return end.is_string() && module.ends_with(std::string(end));
+    };
+    if (std::any_of(parsed["modules_to_save"].begin(), parsed["modules_to_save"].end(), names))
+      lines += "base_model.model." + name + ".weight BF16 " + std::to_string(target.weight->shape[0]) + " " +
+               std::to_string(target.weight->shape[1]) + "\n";
   }
   return lines;
 }

@@ -25,6 +25,8 @@ PHI3 = {
     "mlp.down_proj": (8, 6),
 }
 GPT2 = {"attn.c_attn": (60, 20), "attn.c_proj": (20, 20), "mlp.c_fc": (80, 20), "mlp.c_proj": (20, 80)}
+LLAMA_VOCABULARY = ("model.embed_tokens", [11, 8])  # the name of the table, and the shape of table and head
+GPT2_VOCABULARY = ("transformer.wte", [101, 20])
 BASES = [(LLAMA, "model.layers", 2), (PHI3, "model.layers", 2), (GPT2, "transformer.h", 3)]
 WIDTHS = {"F32": 4, "F16": 2, "BF16": 2}
 TYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
@@ -125,6 +127,27 @@ def adapters():
             targets = "x" if "r" in more else names
             settings = json.dumps(config(targets, **more)).encode()
             yield bytes([base, FITTING]) + settings + b"\n" + b"".join(map(bytes, triples))
+    for base, (table, head) in enumerate([LLAMA_VOCABULARY] * 2 + [GPT2_VOCABULARY]):
+        stem = BASES[base][1]
+        for more in (
+            {"modules_to_save": ["lm_head"]},
+            {"modules_to_save": ["lm_head", table.rsplit(".", 1)[1]]},
+            {"modules_to_save": [table], "ensure_weight_tying": True},
+            {"modules_to_save": ["classifier", "score"]},
+        ):
+            settings = json.dumps(config("x", **more)).encode()
+            yield bytes([base, FITTING]) + settings + b"\n" + bytes((0, 0, 2))
+        name = next(iter(BASES[base][0])).rsplit(".", 1)[1]
+        settings = config([name], modules_to_save=["lm_head", "embed_tokens", "wte"], ensure_weight_tying=True)
+        both = [(f"base_model.model.{module}.weight", "F16", head) for module in ("lm_head", table)]
+        for saved in (
+            both,
+            both[:1],
+            [(f"base_model.model.lm_head.{part}", "F32", head) for part in ("weight", "bias")],
+        ):
+            yield seed(base, LINES, settings, [*factors(base, [name]), *saved])
+            yield seed(base, SAFETENSORS, {**settings, "modules_to_save": [stem]}, [*factors(base, [name]), *saved])
+            yield seed(base, TORCH, settings, [*factors(base, [name]), *saved])
     for triples in (  # refused: a name that many modules have, a module twice, and each fault of fitting_lines()
         [(0, 3, 2)],
         [(0, 0, 2), (0, 2, 2)],
@@ -139,11 +162,26 @@ def adapters():
 WORDS = [
     *('"peft_type":', '"LORA"', '"r":', '"lora_alpha":', '"use_rslora":', '"use_dora":', '"bias":', '"lora_bias":'),
     *('"target_modules":', '"rank_pattern":', '"alpha_pattern":', '"layers_to_transform":', '"exclude_modules":'),
-    *('"init_lora_weights":', '"modules_to_save":', '"target_parameters":', "true", "false", "null", "1e308", '"^'),
+    *(
+        '"init_lora_weights":',
+        '"modules_to_save":',
+        '"ensure_weight_tying":',
+        '"target_parameters":',
+        "true",
+        "false",
+        "null",
+        "1e308",
+        '"^',
+    ),
     *("base_model.model.", "model.layers.0.", "self_attn.", "mlp.", "q_proj", "k_proj", "down_proj", "qkv_proj"),
     *(
         ".lora_A.weight",
         ".lora_B.weight",
+        "lm_head.weight BF16 11 8",
+        "model.embed_tokens.weight",
+        "transformer.wte.weight F16 101 20",
+        '["lm_head"]',
+        '["classifier", "score"]',
         "lora_embedding_A",
         " F32 ",
         " F16 ",
