@@ -12,7 +12,8 @@ token one successor. So a greedy answer is a given text, as long as in a model o
 - new: the prompt is random, and the answer is a text that stands nowhere in it. The draft model, of a twentieth of the
   parameters, knows four of five of its tokens.
 
-A result is the tokens of all clients by the time of the slowest, of the best round. The servers' counters give the
+A result is the tokens of all clients by the time of the slowest, the median of the rounds, in which the servers take
+turns: a machine whose clock varies gives the best round to one of them by chance. The servers' counters give the
 share of accepted drafts and the tokens that a sequence gets in a step with drafts.
 """
 
@@ -24,6 +25,7 @@ import json
 import pathlib
 import random
 import re
+import statistics
 import sys
 import tempfile
 import time
@@ -118,18 +120,18 @@ def run(server, bodies):
 
 
 def compare(servers, text, clients, arguments):
-    best, equal, total = {server.name: 0 for server in servers}, 0, 0
+    rates, equal, total = {server.name: [] for server in servers}, 0, 0
     before = counters(servers[1])
     for turn in range(arguments.rounds + 1):
         bodies, answers = requests(text, clients, arguments.tokens, turn), {}
         for server in servers if turn % 2 == 0 else servers[::-1]:
             rate, answers[server.name] = run(server, bodies)
             if turn > 0:  # the first warms
-                best[server.name] = max(best[server.name], rate)
+                rates[server.name].append(rate)
         total += clients
         equal += sum(one == other for one, other in zip(*answers.values(), strict=True))
     spent = {name: value - before[name] for name, value in counters(servers[1]).items()}
-    without, with_drafts = best.values()
+    without, with_drafts = map(statistics.median, rates.values())
     drafts, drafted, accepted = (spent[f"num_{name}"] for name in ("drafts", "draft_tokens", "accepted_tokens"))
     print(
         f"{servers[1].name:6} {text:8} {clients:7} {without:9.1f} {with_drafts:7.1f} {with_drafts / without:6.2f} "
