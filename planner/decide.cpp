@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/byte_size.h"
-#include "planner/draft_model.h"
+#include "planner/draft_plan.h"
 #include "planner/explain.h"
 #include "planner/layouts.h"
 #include "planner/memory.h"

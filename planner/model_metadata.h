@@ -143,7 +143,7 @@ struct StackMetadata {
   bool operator==(const StackMetadata&) const = default;
 };
 
-/// Bytes that a draft model takes (planner/draft_model.h): whole, of its weights, of its largest step, and of keys and
+/// Bytes that a draft model takes (planner/draft_plan.h): whole, of its weights, of its largest step, and of keys and
 /// values for each token.
 struct DraftNeeds {
   int64_t weights = 0, activations = 0, kv_per_token = 0;

@@ -106,7 +106,7 @@ struct Gathering {
   int64_t buffer = 0, host = 0;
 };
 
-/// A draft model on rank 0 (planner/draft_model.h), beside what is predicted of that rank.
+/// A draft model on rank 0 (planner/draft_plan.h), beside what is predicted of that rank.
 struct PlannedDraft {
   int64_t bytes = 0;  ///< of its weights, KV blocks and largest step
   int64_t kv_blocks = 0;

@@ -77,7 +77,17 @@ FORMATS = [
         {"a.weight": ("I8", [2, 8]), "a.SCB": ("F32", [2]), "a.weight_format": ("U8", [])},
     ),
 ]
-WORDS = ['"quant_method":', '"bits":', '"group_size":', '"shape":', '"data_offsets":', '"strategy":', '"g_idx"', '"blocksize":', '"nested_blocksize":']
+WORDS = [
+    '"quant_method":',
+    '"bits":',
+    '"group_size":',
+    '"shape":',
+    '"data_offsets":',
+    '"strategy":',
+    '"g_idx"',
+    '"blocksize":',
+    '"nested_blocksize":',
+]
 
 
 def quantized():

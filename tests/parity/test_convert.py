@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`convert`: the checkpoint that it writes has the codes that a load with --precision I4 makes of the original, for this
-program and for transformers; what it does not quantise is copied; nothing is left of what fails.
+"""`convert`: the checkpoint that it writes has the codes that a load with --precision I4 makes of the original, for
+this program and for transformers; what it does not quantise is copied; nothing is left of what fails.
 """
 
 import json

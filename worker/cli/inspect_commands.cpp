@@ -7,7 +7,7 @@
 
 #include "contract/termination.h"
 #include "contract/worker_arguments.h"
-#include "planner/draft_model.h"
+#include "planner/draft_plan.h"
 #include "planner/plan_svg.h"
 #include "worker/base/error.h"
 #include "worker/cli/adapter_options.h"

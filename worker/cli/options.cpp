@@ -8,7 +8,7 @@
 
 #include "base/quantity.h"
 #include "contract/worker_arguments.h"
-#include "planner/draft_model.h"
+#include "planner/draft_plan.h"
 #include "planner/strategy_names.h"
 #include "worker/base/error.h"
 #include "worker/cli/adapter_options.h"

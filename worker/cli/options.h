@@ -9,7 +9,7 @@
 
 #include "planner/plan.h"
 #include "worker/checkpoint/checkpoint.h"
-#include "worker/cli/draft_model.h"
+#include "worker/cli/draft_model_files.h"
 #include "worker/engine/ranks/rank_group.h"
 #include "worker/policy/spec/model.h"
 

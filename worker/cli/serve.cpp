@@ -10,7 +10,7 @@
 #include "base/signals.h"
 #include "contract/ports.h"
 #include "contract/worker_arguments.h"
-#include "planner/draft_model.h"
+#include "planner/draft_plan.h"
 #include "planner/strategies/layout.h"
 #include "worker/base/error.h"
 #include "worker/cli/adapter_options.h"

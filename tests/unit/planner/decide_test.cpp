@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "models.h"
-#include "planner/draft_model.h"
+#include "planner/draft_plan.h"
 #include "planner/memory.h"
 #include "planner/plan.h"
 #include "planner/weight_shards.h"

@@ -166,7 +166,7 @@ Statistics compare(bool device_sampling, float draft_sharpness, int64_t kv_block
       {.do_sample = true, .seed = 5},
       {.do_sample = true, .temperature = 0.7, .top_k = 20, .seed = 6},
       {.do_sample = true, .seed = 8, .repetition_penalty = 0.5, .presence_penalty = 0.5},
-      {.do_sample = true, .seed = 10, .typical_p = 0.7},
+      {.do_sample = true, .seed = 10, .min_p = 0.02},
       {.no_repeat_ngram_size = 2}};
   std::vector<std::vector<std::vector<int32_t>>> answers[2];
   Statistics statistics;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "worker/cli/draft_model.h"
+#include "worker/cli/draft_model_files.h"
 
 #include <algorithm>
 
 #include "contract/worker_arguments.h"
-#include "planner/draft_model.h"
+#include "planner/draft_plan.h"
 #include "worker/base/error.h"
 #include "worker/cli/speculation.h"
 #include "worker/comm/communicator.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/draft_model.h"
+#include "planner/draft_plan.h"
 
 #include <stdexcept>
 
