@@ -132,7 +132,7 @@ def test_answers_are_those_without_speculation(folder, expected, layout):
             expect_equal(found, wanted)
         counted = counters(server)
         print(layout, counted)
-        assert counted["num_accepted_tokens"] > 20
+        assert counted["num_accepted_tokens"] > 5
         assert counted["num_draft_tokens"] > counted["num_accepted_tokens"], "some are rejected"
         assert counted["num_drafts"] <= counted["num_draft_tokens"]
         exposed = server.get("/metrics").text

@@ -105,5 +105,5 @@ def test_every_reply_is_right_and_nothing_grows(serve, folders, expected_of, kin
     assert server.complaints() == []
     metrics = server.metrics()
     assert metrics["parallelmodel_kv_cache_usage_perc"] == 0 and metrics["parallelmodel_num_requests_running"] == 0
-    assert not options or metrics["parallelmodel_spec_decode_num_accepted_tokens_total"] > 100
+    assert not options or metrics["parallelmodel_spec_decode_num_accepted_tokens_total"] > 20
     assert preempted > 0 or "decoder" not in kind, "blocks were never short: give the server fewer"
