@@ -33,10 +33,4 @@ PlannedDraft planned_draft(const DraftNeeds& needs, int64_t sequence_length, int
   return {needs.weights + needs.activations + blocks * block_tokens * needs.kv_per_token, blocks};
 }
 
-int64_t tensor_memory(const Plan& plan, int rank) {
-  const Memory& predicted = plan.ranks.at(static_cast<size_t>(rank)).predicted;
-  const int64_t beside = plan.adapter_bytes + (plan.draft && rank == 0 ? plan.draft->bytes : 0);
-  return plan.device_memory + beside - predicted.runtime - predicted.communicator;
-}
-
 }  // namespace pm

@@ -200,4 +200,10 @@ int64_t kv_bytes_per_token(const ModelMetadata& metadata, const Partition& parti
   return bytes;
 }
 
+int64_t tensor_memory(const Plan& plan, int rank) {
+  const Memory& predicted = plan.ranks.at(static_cast<size_t>(rank)).predicted;
+  const int64_t beside = plan.adapter_bytes + (plan.draft && rank == 0 ? plan.draft->bytes : 0);
+  return plan.device_memory + beside - predicted.runtime - predicted.communicator;
+}
+
 }  // namespace pm

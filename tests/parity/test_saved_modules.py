@@ -171,8 +171,8 @@ def check_batch(runner, case, ranks, rows, folders, base=None, **options):
 
     def generate(prompts, adapters, count):
         own = [str(folder or "") for folder in adapters]
-        asked = {"input_ids": prompts, "max_new_tokens": count, "do_sample": False}
-        return runner.batch.run({**job, "adapters": own, "generate": asked})["sequences"]
+        generate = {"input_ids": prompts, "max_new_tokens": count, "do_sample": False}
+        return runner.batch.run({**job, "adapters": own, "generate": generate})["sequences"]
 
     together = generate(rows, folders, COUNT)
     for row, folder, answer in zip(rows, folders, together, strict=True):
@@ -405,7 +405,7 @@ def check_answers(server, **folders):
 
 
 def test_tokens_of_prompts_are_scored_by_the_head_of_their_adapter(server):
-    """The rows whose scores are asked for are others than those of the step, and of several adapters at once."""
+    """The rows that are scored are others than those of the step, and of several adapters at once."""
     case = BY_NAME[LLAMA]
     assert loads(server, "plain").status_code == 200
     prompts = inputs.prompts(case, [33, 20, 9], seed=9)

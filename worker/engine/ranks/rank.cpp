@@ -247,7 +247,7 @@ at::Tensor rows_of(const at::Tensor& hidden, const std::vector<int64_t>& rows) {
 
 }  // namespace
 
-/// Returns these rows of the hidden states for the head, which adapters may replace: it is told whose they are.
+/// Returns these rows of the hidden states for the head, and selects their adapters, which may replace it.
 at::Tensor Rank::head_rows(const at::Tensor& hidden, const std::vector<int64_t>& rows) {
   if (layers::AdapterSlots* adapters = executor_->adapters(); adapters && adapters->replaces_modules()) {
     std::vector<int32_t> slots;

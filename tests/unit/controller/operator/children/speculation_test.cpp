@@ -204,18 +204,18 @@ TEST_F(DraftOfAModel, OneThatCannotDraftIsNamedBeforeAnyDeviceIsRequested) {
 TEST_F(DraftOfAModel, IsBlamedForMessagesThatBeginWithItsFlagOnly) {
   Json model = drafted;  // the folder of the adapter is also the beginning of the draft model's
   model["spec"]["model"]["adapters"] = Json::array({{{"name", "sql"}, {"source", "pvc://models/sm"}}});
-  const auto told = [&](const char* reason, const std::string& message) {
+  const auto planned_message = [&](const char* reason, const std::string& message) {
     cluster.inspect_failure = Json{{"reason", reason}, {"message", message}};
     cluster.apply(model);
     EXPECT_TRUE(fake_operator.settle());
     model["spec"]["serving"]["maxQueue"] = model["spec"]["serving"].value("maxQueue", 16) + 1;  // inspects again
     return planned();
   };
-  EXPECT_EQ(told("Usage", "--draft-model /model/small: no config.json"),
+  EXPECT_EQ(planned_message("Usage", "--draft-model /model/small: no config.json"),
             "draft model of spec.model.draft: Usage: --draft-model /model/small: no config.json");
-  EXPECT_EQ(told("ModelUnreadable", "/model/sm: no adapter_config.json"),
+  EXPECT_EQ(planned_message("ModelUnreadable", "/model/sm: no adapter_config.json"),
             "adapter sql of spec.model.adapters: /model/sm: no adapter_config.json");
-  EXPECT_EQ(told("Usage", "unknown arguments: --draft-model /elsewhere"),
+  EXPECT_EQ(planned_message("Usage", "unknown arguments: --draft-model /elsewhere"),
             "Usage: unknown arguments: --draft-model /elsewhere");
 }
 
