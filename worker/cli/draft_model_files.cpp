@@ -2,6 +2,7 @@
 #include "worker/cli/draft_model_files.h"
 
 #include <algorithm>
+#include <stdexcept>
 
 #include "contract/worker_arguments.h"
 #include "planner/draft_plan.h"
@@ -87,6 +88,14 @@ std::shared_ptr<const DraftModelFiles> open_draft_model(const std::string& folde
     throw Error(error.reason, prefix(folder) + error.what());
   }
   return files;
+}
+
+DraftNeeds needs_of(const policy::Model& draft, const std::string& name) {
+  try {
+    return draft_needs(draft.metadata);
+  } catch (const std::invalid_argument& error) {
+    throw Error(Reason::ModelUnreadable, prefix(name) + error.what());
+  }
 }
 
 std::shared_ptr<engine::DraftModel> load_draft_model(const DraftModelFiles& files, const policy::Model& target,

@@ -29,6 +29,9 @@ std::shared_ptr<const DraftModelFiles> open_draft_model(const std::string& folde
 /// Requires the same of models whose tokenizers are not at hand. `name` is the draft model's. Throws likewise.
 void check_drafts_for(const policy::Model& draft, const std::string& name, const policy::Model& target);
 
+/// Returns what the draft model needs. Throws Error{ModelUnreadable} likewise where it cannot be planned.
+DraftNeeds needs_of(const policy::Model& draft, const std::string& name);
+
 /// Loads the draft model whole on `device`, for texts of at most `sequence_length` tokens. `progress` is called with
 /// the bytes read so far.
 std::shared_ptr<engine::DraftModel> load_draft_model(const DraftModelFiles&, const policy::Model& target,

@@ -7,7 +7,6 @@
 
 #include "contract/termination.h"
 #include "contract/worker_arguments.h"
-#include "planner/draft_plan.h"
 #include "planner/plan_svg.h"
 #include "worker/base/error.h"
 #include "worker/cli/adapter_options.h"
@@ -58,11 +57,11 @@ void with_model(const InspectOptions& options, const std::function<void(const po
 DraftNeeds draft_needs_of(const InspectOptions& options, const policy::Model& model) {
   const std::string& name = options.draft_model;
   if (!hub::names_repository(name) && !hub::names_repository(options.model))
-    return draft_needs(open_draft_model(name, model, options.model)->model.metadata);
+    return needs_of(open_draft_model(name, model, options.model)->model, name);
   std::optional<DraftNeeds> needs;
   const auto use = [&](const policy::Model& draft) {
     check_drafts_for(draft, name, model);
-    needs = draft_needs(draft.metadata);
+    needs = needs_of(draft, name);
   };
   try {
     with_model({.model = name, .hub = {.token_file = options.hub.token_file}}, use);

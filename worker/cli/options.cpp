@@ -8,7 +8,6 @@
 
 #include "base/quantity.h"
 #include "contract/worker_arguments.h"
-#include "planner/draft_plan.h"
 #include "planner/strategy_names.h"
 #include "worker/base/error.h"
 #include "worker/cli/adapter_options.h"
@@ -205,7 +204,7 @@ Setup prepare(const ModelOptions& options, const std::string& plan_file) {
   setup.model.metadata.adapter_elements = adapter_elements(setup.model, setup.adapters);
   if (!options.draft_model.empty()) {
     setup.draft_model = open_draft_model(options.draft_model, setup.model, setup.checkpoint.folder());
-    setup.model.metadata.draft = draft_needs(setup.draft_model->model.metadata);
+    setup.model.metadata.draft = needs_of(setup.draft_model->model, options.draft_model);
   }
   setup.plan = plan_file.empty() ? make_plan(setup.model.metadata, options) : read_plan(plan_file);
   return setup;
