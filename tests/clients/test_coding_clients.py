@@ -26,8 +26,8 @@ def events(reply):
     assert reply.status_code == 200, reply.text
     assert reply.headers["content-type"].startswith("text/event-stream")
     name, made = None, []
-    for line in reply.content.decode().splitlines():
-        field, _, value = line.partition(": ")
+    for line in reply.content.splitlines():
+        field, _, value = line.decode().partition(": ")
         if field == "event":
             name = value
         elif field == "data":
@@ -35,7 +35,7 @@ def events(reply):
             assert data["type"] == name
             made.append((name, data))
         else:
-            assert not line or line.startswith(":"), line
+            assert not line or line.startswith(b":"), line
     return made
 
 

@@ -267,8 +267,8 @@ class Cluster:
     def audit(self) -> list[dict[str, Any]]:
         """Every request the api server answered (started with audit=True), oldest first."""
         file = self.folder / "log" / "audit.log"
-        lines = file.read_text().splitlines(keepends=True) if file.exists() else []
-        return [json.loads(line) for line in lines if line.endswith("\n")]  # the last one may be half written
+        lines = file.read_bytes().splitlines(keepends=True) if file.exists() else []
+        return [json.loads(line) for line in lines if line.endswith(b"\n")]  # the last one may be half written
 
     def _place(self, place: str) -> Path:
         return self.folder if place == "control" else self.folder / place

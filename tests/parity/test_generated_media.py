@@ -155,7 +155,7 @@ def test_captions_equal_those_of_transformers(captioner):
 def test_a_caption_is_streamed_as_any_answer(captioner):
     theirs = captioner.captions([picture(4)])[0]
     reply = captioner.server.post("/generate", {"inputs": in_base64(picture(4)), "stream": True})
-    events = [json.loads(line[5:]) for line in reply.text.splitlines() if line.startswith("data:")]
+    events = [json.loads(line[5:]) for line in reply.content.splitlines() if line.startswith(b"data:")]
     assert len(events) == NEW_TOKENS and events[-1]["generated_text"] == theirs
 
 

@@ -281,8 +281,8 @@ def test_streams_end_with_the_passages(served):
     rag, server = served
     body = {"model": rag.folder.name, "prompt": QUESTIONS[0], "max_tokens": NEW_TOKENS, "temperature": 0, **NO_REPEAT}
     whole = server.ask("/v1/completions", body)["choices"][0]
-    lines = server.post("/v1/completions", {**body, "stream": True}).text.splitlines()
-    chunks = [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
+    lines = server.post("/v1/completions", {**body, "stream": True}).content.splitlines()
+    chunks = [json.loads(line[6:]) for line in lines if line.startswith(b"data: {")]
     choices = [choice for chunk in chunks for choice in chunk["choices"]]
     assert "".join(choice["text"] for choice in choices) == whole["text"]
     assert [choice["passages"] for choice in choices if "passages" in choice] == [whole["passages"]]

@@ -116,8 +116,8 @@ def test_completions_over_http_have_the_tokens_and_their_probabilities(server):
         with torch.no_grad():
             scores = model(ids, langs=torch.full_like(ids, language)).logits[0, -1].log_softmax(0)
         assert token["logprob"] == pytest.approx(scores[token["id"]].item(), abs=1e-4)
-    lines = server.post("/generate", {**request_body, "stream": True}).text.splitlines()
-    events = [json.loads(line[5:]) for line in lines if line[:5] == "data:" and "{" in line]
+    lines = server.post("/generate", {**request_body, "stream": True}).content.splitlines()
+    events = [json.loads(line[5:]) for line in lines if line[:5] == b"data:" and b"{" in line]
     assert [event["token"]["id"] for event in events if event.get("token")] == wanted[len(row) :]
 
 

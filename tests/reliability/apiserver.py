@@ -182,10 +182,11 @@ class ControlPlane:
 
     def audit(self) -> list[dict]:
         """Returns the requests of the operator so far, oldest first."""
-        lines = (self.folder / "audit.log").read_text().splitlines(keepends=True)
+        # Of bytes, only line feeds and carriage returns end a line; strings also end one at U+0085, which JSON may hold.
+        lines = (self.folder / "audit.log").read_bytes().splitlines(keepends=True)
         return [
             entry
-            for entry in (json.loads(line) for line in lines if line.endswith("\n"))
+            for entry in (json.loads(line) for line in lines if line.endswith(b"\n"))
             if entry["user"]["username"] == OPERATOR
         ]
 
