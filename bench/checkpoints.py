@@ -9,6 +9,7 @@ import dataclasses
 import hashlib
 import json
 import pathlib
+import random
 import subprocess
 import sys
 import tempfile
@@ -34,11 +35,31 @@ class Shape:
     positions: int = 2048
     tied: bool = False
     dtype: str = "float32"  # or bfloat16, which CTranslate2 does not compute in on CPUs: its copy is float32
+    mixed: bool = False  # words with digits, capitals, quotes and brackets, as large vocabularies have them
+
+
+def mixed_words(count):
+    """Returns random words of letters, of digits, and of punctuation, with and without a space in front."""
+    rng = random.Random(5)
+    kinds = (
+        ("abcdefghijklmnopqrstuvwxyz", 12, 70),
+        ("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz", 10, 15),
+        ("0123456789", 3, 5),
+        ('"\\{}[]():,.;-_<>/=+*&|!?#', 4, 10),
+    )
+    words = {}  # a set that has an order
+    while len(words) < count:
+        letters, longest, _ = rng.choices(kinds, [kind[2] for kind in kinds])[0]
+        word = "".join(rng.choices(letters, k=rng.randint(2, longest)))
+        words[rng.choice(("", "\u0120")) + word] = None
+    return list(words)
 
 
 def tokenizer(shape):
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
-    words = [END, *letters, "".join(MERGE)] + [f"\u0120w{i}" for i in range(shape.vocabulary - 2 - len(letters))]
+    count = shape.vocabulary - 2 - len(letters)
+    more = mixed_words(count) if shape.mixed else [f"\u0120w{i}" for i in range(count)]
+    words = [END, *letters, "".join(MERGE), *more]
     whole = tokenizers.Tokenizer(models.BPE({word: i for i, word in enumerate(words)}, [MERGE]))
     whole.pre_tokenizer, whole.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
     return transformers.PreTrainedTokenizerFast(
