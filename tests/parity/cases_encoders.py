@@ -53,6 +53,7 @@ MODEL_TYPES = (
     "eurobert",
     "nomic_bert",
     "gte",
+    "jina_embeddings_v3",
 )
 _BERT = {
     "hidden_size": 30,
@@ -119,6 +120,7 @@ def cases(family):
     rotating |= {"layer_norm_eps": 1e-3, "type_vocab_size": 3}
     nomic_bert = family("nomic_bert", "encoder", "NomicBertConfig", _TYPES, **rotating, **_IDS)
     gte = family("gte", "encoder", "GteConfig", _TYPES, **rotating, **_IDS)
+    jina = family("jina_embeddings_v3", "encoder", "JinaEmbeddingsV3Config", _TYPES, **rotating, **_IDS)
     megatron = family("megatron-bert", "encoder", "MegatronBertConfig", _TYPES, **_BERT, **_IDS)
     dpr = family("dpr", "encoder", "DPRConfig", ("token_type_ids",), **_BERT, pad_token_id=3)
     deit = family(
@@ -464,6 +466,15 @@ def cases(family):
             end_n_top=4,
         ),
         *flaubert("norms-before", "FlaubertWithLMHeadModel", ranks=LIGHT, pre_norm=True, n_layers=2),
+        *jina("all", "JinaEmbeddingsV3ForMaskedLM"),
+        *jina(
+            "light",
+            "JinaEmbeddingsV3Model JinaEmbeddingsV3ForSequenceClassification "
+            "JinaEmbeddingsV3ForTokenClassification JinaEmbeddingsV3ForQuestionAnswering",
+            ranks=LIGHT,
+            num_hidden_layers=2,
+            rope_parameters={"rope_type": "default", "rope_theta": 300.0},
+        ),
     )
 
 

@@ -196,7 +196,23 @@ _FAMILIES = {
     ),
 }
 
-MODEL_TYPES = tuple(_FAMILIES)
+# Llama 4's text, whose class without a head has a name of its own
+LLAMA4 = {
+    "head_dim": 8,
+    "num_local_experts": 6,
+    "num_experts_per_tok": 2,
+    "intermediate_size": COLUMNS,
+    "intermediate_size_mlp": 26,
+    "moe_layers": [0, 2],
+    "no_rope_layers": [1, 0, 1],
+    "floor_scale": 3,
+    "attn_scale": 0.4,
+    "attention_chunk_size": 128,
+    "rope_parameters": _ROPE,
+    "tie_word_embeddings": False,
+}
+
+MODEL_TYPES = (*_FAMILIES, "llama4_text")
 
 # Matrices of all experts lie in one array, which makes them too small where they are drawn: divided by less than 1.
 # Without norms of queries and keys softmaxes would be too sharp.
@@ -209,7 +225,7 @@ SMALLER = {
         if model_type in ("qwen3_moe", "olmoe", "glm4_moe", "dots1", "minimax_m2", "hunyuan_v1_moe")
         else 2,
     }
-    for model_type in _FAMILIES
+    for model_type in MODEL_TYPES
 }
 
 # what is rarer, in the class with the LM head
@@ -267,6 +283,11 @@ _VARIANTS = (
 )
 
 
+def counts_padding(case):
+    """Whether transformers counts padding before a text where positions are more than distances."""
+    return "llama4" in case.model_type and case.text.get("attn_temperature_tuning", True)
+
+
 def cases(family):
     """All rows; `family` is that of cases.py."""
     base = SMALL_DECODER | {"rope_parameters": _ROPE, "tie_word_embeddings": False}
@@ -278,4 +299,16 @@ def cases(family):
         found += makers[model_type]("all", " ".join(classes), ranks=TWO)
     for model_type, label, settings in _VARIANTS:
         found += makers[model_type](label, f"{_FAMILIES[model_type][0]}ForCausalLM", ranks=TWO, **settings)
+    llama4 = family("llama4_text", "decoder", "Llama4TextConfig", **(SMALL_DECODER | LLAMA4))
+    found += llama4("all", "Llama4ForCausalLM")
+    found += llama4("all", "Llama4TextModel", ranks=TWO)
+    found += llama4(
+        "plain-bias",  # as Maverick: no norms of queries and keys
+        "Llama4ForCausalLM",
+        ranks=TWO,
+        use_qk_norm=False,
+        attn_temperature_tuning=False,
+        attention_bias=True,
+        moe_layers=[1],
+    )
     return found

@@ -6,7 +6,7 @@ import re
 import cases_gemma4
 import numpy
 from cases_decoders import SMALL_DECODER
-from cases_experts import COLUMNS
+from cases_experts import COLUMNS, LLAMA4
 
 TWO = (2,)  # ranks
 _IDS = {name: SMALL_DECODER[name] for name in ("bos_token_id", "eos_token_id", "pad_token_id")}
@@ -170,6 +170,26 @@ _FAMILIES = {
             "image_grid_pinpoints": [[8, 8]],
         },
     ),
+    "llama4": (
+        "Llama4ForConditionalGeneration",
+        "",
+        "Llama4Config",
+        {"model_type": "llama4_text"} | LLAMA4,
+        {
+            "vision_config": {
+                "hidden_size": 8,
+                "intermediate_size": 32,
+                "num_hidden_layers": 1,
+                "num_attention_heads": 2,
+                "image_size": 8,
+                "patch_size": 4,
+                "projector_input_dim": 8,
+                "projector_output_dim": 8,
+                "vision_output_dim": 8,
+            },
+            "image_token_index": 5,
+        },
+    ),
 }
 # their text alone, which transformers saves under a model_type of its own
 _TEXTS = {
@@ -180,13 +200,14 @@ _TEXTS = {
 }
 
 MODEL_TYPES = (*_FAMILIES, *_TEXTS)
-WITH_EXPERTS = ("qwen3_vl_moe", "qwen3_vl_moe_text")
+WITH_EXPERTS = ("qwen3_vl_moe", "qwen3_vl_moe_text", "llama4")
 
 # names of what is no part of the text
 TOWERS = tuple(
     before + name
     for before in ("", "model.")
     for name in (
+        "vision_model.",
         "vision_tower.",
         "audio_tower.",
         "embed_vision.",
@@ -342,7 +363,8 @@ def cases(family):
     found = []
     for model_type, (generates, others, config, text, beside) in _FAMILIES.items():
         text = SMALL_DECODER | text
-        make = family(model_type, "decoder", config, ("position_ids",), **_IDS, **beside)
+        takes = ("position_ids",) if model_type != "llama4" else ()  # whose queries grow by places of the batch
+        make = family(model_type, "decoder", config, takes, **_IDS, **beside)
         found += make("all", generates, text_config=text)
         found += make("all", others, ranks=TWO, text_config=text)
         for _, label, settings, *beside in (row for row in _VARIANTS if row[0] == model_type):

@@ -20,6 +20,7 @@ SMALLER = {
     "transfo-xl": {"r_w_bias": 4, "r_r_bias": 4, "qkv_net.weight": 2},
     "nomic_bert": {"q_proj.weight": 2},
     "gte": {"q_proj.weight": 2},
+    "jina_embeddings_v3": {"q_proj.weight": 2},
     "convbert": {"key_conv_attn_layer.bias": 10, "conv_kernel_layer.weight": 2, "self.query.weight": 2},
 }
 _TYPES = ("token_type_ids", "position_ids")

@@ -76,7 +76,7 @@ def kinds(case):
         "VisualBertForRegionToPhraseAlignment",
     )  # which read the masks
     images = ["pictured"] if case.model_type in cases_multimodal.READ_IMAGES else []
-    left = [] if cases_recurrent.reads_padding(case) else ["left"]
+    left = [] if cases_recurrent.reads_padding(case) or cases_experts.counts_padding(case) else ["left"]
     return ["right", *left] + (["bare"] if bare else []) + (["given"] if given else []) + images
 
 

@@ -246,6 +246,12 @@ def rows(of, m):
             ("mlp.up_gate", "the gate first", m.policy("up_gate: {", "gate_up: {")),
             ("input.tables", "types shifted", m.rolled(r"token_type_embeddings")),
         ),
+        *of(
+            "JinaEmbeddingsV3ForMaskedLM-all",
+            ("attn.norm", "norms change places", m.swapped("norm1", "norm2")),
+            ("rotary.theta", "another", m.policy("rope_parameters.rope_theta ?? rope_theta ??", "9 +")),
+            ("logits.bias", "dropped", m.dropped(r"lm_head\.bias")),
+        ),
         *of("FlaubertModel-all", ("layer.order", "norms before", m.config(pre_norm=True))),
         *of("FlaubertWithLMHeadModel-norms-before", ("layer.order", "norms after the sums", m.config(pre_norm=False))),
     )

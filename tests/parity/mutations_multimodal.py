@@ -144,4 +144,9 @@ def rows(of, m):
             ("images.state", "the one before", m.config(vision_feature_layer=1)),
             ("projector.act", "exact gelu", m.config(projector_hidden_act="gelu")),
         ),
+        *of(
+            "Llama4ForConditionalGeneration-all",
+            ("mlp.shared", "twice", m.twice(r"layers\.2\..*shared_expert\.down_proj\.weight")),
+            ("experts.router", "weight dropped", m.dropped(r"layers\.0\..*router\.weight")),
+        ),
     )

@@ -37,7 +37,7 @@ def saved_tensors(model, row):
     once = {id(tensor): (name, tensor) for name, tensor in sorted(named, key=lambda one: one[0] not in tied)}
     saved = dict(once.values())
     # whose files have other names or arrays
-    if model_type in ("nomic_bert", "gte", *WITH_EXPERTS):
+    if model_type in ("nomic_bert", "gte", "jina_embeddings_v3", *WITH_EXPERTS):
         saved = revert_weight_conversion(model, saved)
     if model_type in SINES:
         saved = {name: tensor for name, tensor in saved.items() if not name.endswith("embed_positions.weight")}

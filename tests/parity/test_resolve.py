@@ -95,10 +95,11 @@ def classes_of(family):
         "gemma3_text": ["gemma3"],
         "gemma4_text": ["gemma4"],
         "internlm3": ["llama"],
+        "llama4_text": ["llama4"],
         "qwen2_vl": ["qwen2_vl", "qwen2_5_vl"],
     }.get(family, [family])
     modules = [importlib.import_module(f"transformers.models.{folder}.modeling_{folder}") for folder in folders]
-    pairs = {"gemma3": "gemma3_text", "gemma4": "gemma4_text"}
+    pairs = {"gemma3": "gemma3_text", "gemma4": "gemma4_text", "llama4": "llama4_text"}
     other = (pairs | {text: whole for whole, text in pairs.items()}).get(family)  # its classes are in the same modules
     elsewhere = POLICIES[other]["architectures"] if other else {}
     found = {name: getattr(module, name) for module in modules for name in module.__all__ if name not in elsewhere}
@@ -249,6 +250,8 @@ def blocks(case, model):
     found = cases_multimodal.tower(case, base)
     if case.is_text_of_many:
         base = getattr(base, "language_model", base)
+    if case.model_type.startswith("llama4"):  # whose classes say of another part that it is the base
+        base = getattr(base, "model", base)
     inner = getattr(base, "transformer", getattr(base, "decoder", base))
     return found | {"decoder": list(inner.layers if hasattr(inner, "layers") else inner.h)}
 
@@ -289,6 +292,7 @@ FEED_FORWARD = (
     "mlp.act_fn",
     "feed_forward.act_fn",
     "mlp.experts.act_fn",
+    "feed_forward.experts.act_fn",
     "shared_mlp.activation",
     "block_sparse_moe.experts.act_fn",
     "mlp.gelu_impl",
@@ -404,9 +408,13 @@ def test_options_of_layers_are_those_of_transformers_modules(case):
             given = act(x, torch.full((1,), 1e-3))[0] if case.model_type == "ibert" else act(x)
             allowed = 0.03 if getattr(act, "quant_mode", False) else 1e-5
             assert torch.allclose(OURS[ours["activation"]](x), given, atol=allowed), ours["activation"]
-            kinds = {kind_of_norm(n) for n in norms(case, block)}
+            kinds, parts = {kind_of_norm(n) for n in norms(case, block)}, ["", "post_"]
+            if case.model_type.startswith("llama4"):  # whose norms of heads have no weight
+                assert bool(attention["query_norm"]) == bool(attention["key_norm"]) == hasattr(module, "qk_norm")
+            else:
+                parts += ["query_", "key_"]
             mine = [
-                *(attention[f"{name}norm"] for name in ("", "post_", "query_", "key_")),
+                *(attention[f"{name}norm"] for name in parts),
                 ours["mlp_norm"],
                 ours["mlp_post_norm"],
                 ours.get("cross", {}).get("norm"),

@@ -134,7 +134,8 @@ ops::Angles Rotary::angles(const at::Tensor& positions, const at::Tensor& long_r
 ops::Rotation Rotary::rotation(const at::Tensor& positions, const at::Tensor& long_rows, const at::Tensor& axes) const {
   ops::Rotation rotation{angles(positions, long_rows, axes), style_ == policy::RotaryStyle::Neox, values_, {}};
   if (query_growth_) {
-    const at::Tensor times = at::floor_divide(positions, query_growth_->original).to(at::kFloat);
+    const at::Tensor times =
+        at::floor_divide(positions + query_growth_->offset, query_growth_->original).to(at::kFloat);
     rotation.query_factors = (1 + query_growth_->beta * at::log1p(times)).unsqueeze(1).unsqueeze(1);
   }
   return rotation;

@@ -77,6 +77,7 @@ Router::Choice Router::operator()(const at::Tensor& x, const at::Tensor& residua
 Experts::Experts(const policy::Experts& experts, Loader& loader)
     : router_(experts.router, loader),
       experts_(make_experts(experts.experts, loader)),
+      weigh_input_(experts.weigh_input),
       shared_factor_(experts.shared_factor),
       adds_biases_(loader.rank() == 0) {
   if (experts.shared) shared_.emplace(*experts.shared, loader);
@@ -106,8 +107,10 @@ at::Tensor Experts::partial(const at::Tensor& x, const at::Tensor& residual) con
     if (rows[i].empty() && !experts_[i].is_gathered()) continue;
     const at::Tensor row = at::tensor(rows[i], at::kLong).to(x.device()),
                      place = at::tensor(places[i], at::kLong).to(x.device());
-    at::Tensor y = of_expert(experts_[i], tokens == 1 && !rows[i].empty() ? x : at::index_select(x, 0, row));
-    y.mul_(at::index_select(flat_weights, 0, place).unsqueeze(1));
+    const at::Tensor weight = at::index_select(flat_weights, 0, place).unsqueeze(1),
+                     read = tokens == 1 && !rows[i].empty() ? x : at::index_select(x, 0, row);
+    at::Tensor y = of_expert(experts_[i], weigh_input_ ? (read * weight).to(x.scalar_type()) : read);
+    if (!weigh_input_) y.mul_(weight);
     sum.index_add_(0, row, y);
   }
   if (!shared_) return sum;

@@ -92,10 +92,11 @@ class Experts {
   at::Tensor partial(const at::Tensor& x, const at::Tensor& residual) const;
 
  private:
-  /// Returns the rows of x that an expert gets, times their weights, as it makes them.
+  /// Returns what an expert makes of rows of x.
   at::Tensor of_expert(const GatedMlp&, const at::Tensor& x) const;
   Router router_;
   std::vector<GatedMlp> experts_;
+  bool weigh_input_;
   std::optional<GatedMlp> shared_;
   std::optional<Linear> shared_gate_;
   double shared_factor_;

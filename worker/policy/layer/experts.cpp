@@ -122,8 +122,10 @@ std::optional<Experts> Builder::experts(const Context& context, const Node& mlp,
                                              " in all");
   Experts made{.router = router(context, *section, scope, path + ".router", count),
                .experts = {},
+               .weigh_input = false,
                .shared = {},
                .shared_gate = {}};
+  if (const Node* input = section->get("weigh_input")) made.weigh_input = evaluate_bool(*input, scope.variables);
   const RoutedShare share{count, made.router.per_token};
   for (int64_t number = 0; number < count; ++number) {
     Scope own = scope;

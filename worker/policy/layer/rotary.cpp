@@ -126,7 +126,11 @@ std::optional<Rotary> Builder::rotary(const Context& context, const Node& sectio
                                       const Attention& a) {
   const Node* node = section.get("rotary");
   if (!node) return std::nullopt;
-  if (const Node* when = node->get("when"); when && !evaluate_bool(*when, scope.variables)) return std::nullopt;
+  const Node *when = node->get("when"), *growth = node->get("query_growth"),
+             *grows = growth ? growth->get("when") : nullptr;
+  const bool turns = !when || evaluate_bool(*when, scope.variables),
+             grow = growth && (!grows || evaluate_bool(*grows, scope.variables));
+  if (!turns && !grow) return std::nullopt;
   Rotary rotary;
   rotary.dims = a.head_dim;
   if (const Node* style = node->get("style"))
@@ -140,6 +144,7 @@ std::optional<Rotary> Builder::rotary(const Context& context, const Node& sectio
   if (rotary.theta <= 0) unreadable(*node, "theta is " + json(rotary.theta).dump() + ", expected a number above 0,");
   if (const Node* values = node->get("values")) rotary.values = evaluate_bool(*values, scope.variables);
   if (const Node* scaling = node->get("scaling")) rotary.scaling = evaluate(*scaling, scope.variables, true);
+  if (!turns) rotary.scaling = {{"rope_type", "proportional"}, {"partial_rotary_factor", 0}};  // no frequency
   for (const char* key : {"rope_type", "type"}) {  // what transformers >= 5 writes where there is no scaling
     if (rotary.scaling.is_object() && rotary.scaling.value(key, json()) == "default") rotary.scaling = nullptr;
   }
@@ -151,14 +156,16 @@ std::optional<Rotary> Builder::rotary(const Context& context, const Node& sectio
                           count ? evaluate_int(*count, scope.variables) : 2,
                           sections ? evaluate(*sections, scope.variables, true) : json(), rotary.dims / 2);
   }
-  const Node *growth = node->get("query_growth"), *grows = growth ? growth->get("when") : nullptr;
-  if (growth && (!grows || evaluate_bool(*grows, scope.variables))) {
-    const Node *beta = growth->get("beta"), *original = growth->get("original");
+  if (grow) {
+    const Node *beta = growth->get("beta"), *original = growth->get("original"), *offset = growth->get("offset");
     if (!beta || !original) refuse_policy(*growth, "query_growth needs \"beta\" and \"original\"");
-    rotary.query_growth = {evaluate_number(*beta, scope.variables), evaluate_int(*original, scope.variables)};
-    if (rotary.query_growth->beta < 0 || rotary.query_growth->original < 1)
-      unreadable(*growth, "query_growth has beta " + json(rotary.query_growth->beta).dump() + " and original " +
-                              std::to_string(rotary.query_growth->original) + ", expected 0 or more and 1 or more,");
+    rotary.query_growth = {evaluate_number(*beta, scope.variables), evaluate_int(*original, scope.variables),
+                           offset ? evaluate_int(*offset, scope.variables) : 0};
+    if (rotary.query_growth->beta < 0 || rotary.query_growth->original < 1 || rotary.query_growth->offset < 0)
+      unreadable(*growth, "query_growth has beta " + json(rotary.query_growth->beta).dump() + ", original " +
+                              std::to_string(rotary.query_growth->original) + " and offset " +
+                              std::to_string(rotary.query_growth->offset) +
+                              ", expected 0 or more, 1 or more and 0 or more,");
   }
   return rotary;
 }

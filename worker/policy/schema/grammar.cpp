@@ -22,7 +22,7 @@ Rule attention(Keys more = {}) {
       section(expressions({"when", "dims", "theta", "scaling", "values"}) +
               Keys{{"style", word(rotary_words)},
                    {"longrope", section(expressions({"original", "long_factor", "attention_factors"}))},
-                   {"query_growth", section(expressions({"when", "beta", "original"}))},
+                   {"query_growth", section(expressions({"when", "beta", "original", "offset"}))},
                    {"axes", section(Keys{{"layout", word(rotary_axes_words)}} + expressions({"count", "sections"}))}});
   const Rule alibi{Rule::Kind::Flag, {}, {{"when", expression}, {"scaled", expression}, {"bf16", expression}}};
   return section(
@@ -137,6 +137,7 @@ Rule experts() {
                                      {"group_score", word(words<GroupScore>())},
                                      {"normalise", expression},
                                      {"factor", expression},
+                                     {"weigh_input", expression},
                                      {"jitter", expression}});
 }
 

@@ -27,11 +27,12 @@ struct LongRope {
   double short_attention = 1, long_attention = 1;   ///< of cosines and sines
   bool operator==(const LongRope&) const = default;
 };
-/// The factor of queries behind rotary embedding: 1 + beta * ln(1 + floor(position / original)), which
+/// The factor of queries behind rotary embedding: 1 + beta * ln(1 + floor((position + offset) / original)), which
 /// sharpens the softmax of long texts (Llama 4).
 struct QueryGrowth {
   double beta = 0;
   int64_t original = 1;
+  int64_t offset = 0;
   bool operator==(const QueryGrowth&) const = default;
 };
 /// Positions along several axes, such as the row and the column of a patch. Each frequency turns by one of them.

@@ -47,6 +47,7 @@ struct GatedMlp {
 struct Experts {
   Router router;
   std::vector<GatedMlp> experts;  ///< at least one, of equal widths
+  bool weigh_input = false;       ///< the router's weights multiply what an expert reads, not what it makes (Llama 4)
   std::optional<GatedMlp> shared;
   std::optional<Linear> shared_gate;  ///< [1, hidden]: the sigmoid of its product multiplies what `shared` makes
   double shared_factor = 1;           ///< multiplies that, too

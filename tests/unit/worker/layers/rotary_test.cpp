@@ -91,6 +91,17 @@ TEST(Rotary, QueriesGrowWithThePosition) {
   ASSERT_EQ(factors.sizes(), (std::vector<int64_t>{4, 1, 1}));
   const float ln2 = std::log(2.0F), ln3 = std::log(3.0F);
   EXPECT_TRUE(at::allclose(factors.flatten(), at::tensor({1.0F, 1.0F, 1 + 0.1F * ln2, 1 + 0.1F * ln3})));
+  growing.query_growth->offset = 1;
+  const at::Tensor earlier = Rotary(growing).rotation(positions).query_factors;
+  EXPECT_TRUE(at::allclose(earlier.flatten(), at::tensor({1.0F, 1 + 0.1F * ln2, 1 + 0.1F * ln2, 1 + 0.1F * ln3})));
+}
+
+TEST(Rotary, NoFrequencyLeavesVectorsExactlyAsTheyAre) {
+  policy::Rotary still = rotary();
+  still.scaling = {{"rope_type", "proportional"}, {"partial_rotary_factor", 0}};
+  const ops::Angles angles = Rotary(still).rotation(at::tensor({0, 1, 1000}, at::kLong)).angles;
+  EXPECT_TRUE(at::equal(angles.cos, at::ones_like(angles.cos)));
+  EXPECT_TRUE(at::equal(angles.sin, at::zeros_like(angles.sin)));
 }
 
 TEST(RotaryTable, WithoutRotaryEmbeddingsPositionsAreNotRead) {

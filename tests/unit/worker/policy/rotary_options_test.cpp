@@ -109,11 +109,22 @@ TEST(QueryGrowthOptions, HaveAFactorAndALength) {
   ASSERT_TRUE(found.query_growth.has_value());
   EXPECT_EQ(found.query_growth->beta, 0.1);
   EXPECT_EQ(found.query_growth->original, 8);
+  EXPECT_EQ(found.query_growth->offset, 0);
   EXPECT_FALSE(rotary_of(tiny_llama(), llama_with("{query_growth: {when: false}}")).query_growth.has_value());
   EXPECT_THAT(refusal(tiny_llama(), Reason::ModelUnreadable, llama_with("{query_growth: {beta: 0.1, original: 0}}")),
-              HasSubstr("query_growth has beta 0.1 and original 0"));
+              HasSubstr("query_growth has beta 0.1, original 0 and offset 0"));
   EXPECT_THAT(refusal(tiny_llama(), Reason::UnsupportedPolicy, llama_with("{query_growth: {beta: 0.1}}")),
               HasSubstr("query_growth needs"));
+}
+
+TEST(QueryGrowthOptions, HoldWithoutRotationToo) {
+  const char* growth = "query_growth: {beta: 0.1, original: 8, offset: 1}}";
+  const Rotary still = rotary_of(tiny_llama(), llama_with(std::string("{when: false, ") + growth));
+  EXPECT_EQ(still.query_growth->offset, 1);
+  EXPECT_EQ(still.scaling, (json{{"rope_type", "proportional"}, {"partial_rotary_factor", 0}}));
+  EXPECT_TRUE(rotary_of(tiny_llama(), llama_with(std::string("{") + growth)).scaling.is_null());
+  const Resolved neither(tiny_llama(), llama_with("{when: false, query_growth: {when: false}}"));
+  EXPECT_FALSE(neither.model.stacks[0].layers[1].attention.rotary.has_value());
 }
 
 TEST(XieluOptions, ReadFourNumbersOfABlockWithoutAGate) {
