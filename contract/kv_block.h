@@ -9,6 +9,10 @@ namespace pm {
 /// Tokens of one KV block (vLLM: block_size). An int, so that kernels multiply it in 32 bits.
 inline constexpr int block_tokens = 16;
 
+/// Bytes of the scale that the key, and the value, of a token has for each kv head where the cache holds integers of
+/// eight bits: one F32 number. An int for the same reason.
+inline constexpr int kv_scale_bytes = 4;
+
 /// Maximum tokens of one engine step on CPUs; longer prompts are prefilled in chunks.
 inline constexpr int64_t step_tokens = 512;
 

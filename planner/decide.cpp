@@ -107,6 +107,7 @@ class Decider {
         constraints_(constraints) {
     demand_.kind = hardware.kind;
     demand_.precision = planned_precision(metadata, constraints);
+    demand_.kv_precision = constraints.kv_precision;
     demand_.device_memory = hardware_.device_memory;
     demand_.sequence_length = sequence_length(metadata, constraints.max_sequence_length);
     demand_.concurrency = constraints.max_concurrency;
@@ -174,6 +175,7 @@ class Decider {
                      precision + " is served on CPUs only by this version; I8 is served on GPUs, too",
                      {}};
     }
+    if (auto refusal = refuse_kv_precision()) return refusal;
     if (hardware_.device_memory <= 0) {
       const std::string product =
           hardware_.product.empty() ? "" : " (the product " + hardware_.product + " is not in the planner's table)";
@@ -200,6 +202,25 @@ class Decider {
       return Refusal{
           Reason::InvalidSizes, number(*constraints_.micro_batches) + " micro-batches; expected 1 to 1024", {}};
     }
+    return {};
+  }
+
+  /// Refuses a precision of the KV cache that this model, or the device, cannot have.
+  std::optional<Refusal> refuse_kv_precision() const {
+    if (!constraints_.kv_precision) return {};
+    const std::string name = "a KV cache in " + std::string(name_of(*constraints_.kv_precision));
+    const auto refusal = [&](const std::string& why) {
+      return Refusal{Reason::UnsupportedPrecision, name + " " + why, {}};
+    };
+    if (!kv_precision_of(name_of(*constraints_.kv_precision))) return refusal("is not served by this version; I8 is");
+    const Partition whole = make_partition(metadata_, 1, demand_.precision);
+    if (kv_bytes_per_token(metadata_, whole, 0, demand_.precision) == 0)
+      return refusal("does not exist for this model, which caches no keys and values; leave the KV precision out");
+    if (std::any_of(metadata_.stacks.begin(), metadata_.stacks.end(),
+                    [](const StackMetadata& stack) { return stack.causal && stack.latent > 0; }))
+      return refusal("is not served for latent attention, whose cache holds latents; leave the KV precision out");
+    if (hardware_.kind == DeviceKind::GPU)
+      return refusal("is served on CPUs only by this version; leave the KV precision out on GPUs");
     return {};
   }
 
@@ -379,6 +400,7 @@ class Decider {
     plan.gathering = layout.gathering;
     plan.objective = constraints_.objective;
     plan.precision = demand_.precision;
+    plan.kv_precision = demand_.kv_precision;
     plan.sequence_length = demand_.sequence_length;
     plan.step_tokens = layout.step_tokens;
     plan.kv_blocks = layout.kv_blocks;
@@ -405,7 +427,8 @@ class Decider {
     out.predicted = layout.ranks[static_cast<size_t>(dp_local)];
     if (!layout.weights.empty()) out.predicted.weights = layout.weights[static_cast<size_t>(rank)];
     out.predicted.kv =
-        layout.kv_blocks * block_tokens * kv_bytes_per_token(stage.metadata, stage.partition, t, demand_.precision) +
+        layout.kv_blocks * block_tokens *
+            kv_bytes_per_token(stage.metadata, stage.partition, t, demand_.precision, demand_.kv_precision) +
         per_dp_rank(layout.concurrency, layout.sizes.data) *
             state_bytes_per_sequence(stage.metadata, stage.partition, t);
     for (const Partition::Row& row : stage.partition.rows())

@@ -142,6 +142,7 @@ std::string describe(const Plan& plan) {
   if (plan.kv_blocks > 0) {
     out << plan.concurrency << (plan.concurrency == 1 ? " sequence" : " sequences") << " of " << plan.sequence_length
         << " tokens, " << plan.kv_blocks << " KV blocks of " << block_tokens << " tokens"
+        << (plan.kv_precision ? " in " + std::string(name_of(*plan.kv_precision)) : "")
         << (plan.data > 1 ? " a dp_rank" : "")
         << (plan.step_tokens != step_tokens ? ", prompts in chunks of " + number(plan.step_tokens) + " tokens" : "")
         << "\n";

@@ -89,4 +89,11 @@ constexpr std::optional<DType> precision_of(std::string_view name) {
   return std::nullopt;
 }
 
+/// The same for what a KV cache may hold in place of the type in which the model computes, as spec.kvPrecision and
+/// --kv-precision spell it.
+constexpr std::optional<DType> kv_precision_of(std::string_view name) {
+  if (name == name_of(DType::I8)) return DType::I8;
+  return std::nullopt;
+}
+
 }  // namespace pm

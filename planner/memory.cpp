@@ -180,20 +180,22 @@ int64_t state_bytes_per_sequence(const ModelMetadata& metadata, const Partition&
   return bytes;
 }
 
-int64_t kv_bytes_per_token(const ModelMetadata& metadata, const Partition& partition, int rank, DType dtype) {
+int64_t kv_bytes_per_token(const ModelMetadata& metadata, const Partition& partition, int rank, DType precision,
+                           std::optional<DType> kv_precision) {
   int64_t bytes = 0;
   if (metadata.task != "generate") return 0;  // a forward pass without decoding caches nothing
   for (const StackMetadata& stack : metadata.stacks) {
     if (!stack.causal || stack.heads <= 0) continue;
     if (stack.latent > 0) {  // every tensor-parallel rank reads whole rows
-      bytes += cached_layers(stack, 0) * stack.latent * size_of(compute_type(metadata, dtype));
+      bytes += cached_layers(stack, 0) * stack.latent * size_of(compute_type(metadata, precision));
       continue;
     }
     int number = 0;
     for (const HeadLayout& layout : head_layouts(stack)) {
+      const int64_t vector = kv_precision ? layout.head_dim * size_of(*kv_precision) + kv_scale_bytes
+                                          : layout.head_dim * size_of(compute_type(metadata, precision));
       bytes += 2 * cached_layers(stack, number) *
-               partition.range(stack.name, Axis::Kv, layout.kv_heads, rank, number).size() * layout.head_dim *
-               size_of(compute_type(metadata, dtype));
+               partition.range(stack.name, Axis::Kv, layout.kv_heads, rank, number).size() * vector;
       ++number;
     }
   }

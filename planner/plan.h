@@ -58,7 +58,8 @@ struct PlanConstraints {
   std::optional<Strategy> strategy;
   std::optional<int> tensor, pipeline, data;  ///< spec.parallelism.sizes
   std::optional<DType> precision;
-  int64_t max_sequence_length = 0;  ///< 0: the model's positions, at most 8192
+  std::optional<DType> kv_precision;  ///< I8; absent: keys and values have the type in which the model computes
+  int64_t max_sequence_length = 0;    ///< 0: the model's positions, at most 8192
   int64_t max_concurrency = 64;
   Objective objective = Objective::Latency;
   std::optional<int> micro_batches;
@@ -121,6 +122,7 @@ struct Plan {
   std::optional<Gathering> gathering;  ///< of Sharded and Offload
   Objective objective = Objective::Latency;
   DType precision = DType::F32;
+  std::optional<DType> kv_precision;  ///< I8: integers with a scale for each token and head; absent: compute_type()
   int64_t sequence_length = 0;
   int64_t step_tokens = pm::step_tokens;  ///< token budget of a step; longer prompts are prefilled in chunks
   int64_t kv_blocks = 0;  ///< blocks of 16 tokens, the same on each rank; they fill the remaining memory
@@ -176,7 +178,9 @@ int64_t tensor_memory(const Plan&, int rank);
 constexpr int64_t per_dp_rank(int64_t sequences, int data) { return (sequences + data - 1) / data; }
 
 /// Returns the bytes of keys and values that one token takes on `rank`, in the block table of the answer or of a
-/// cross-attention's source; 0 for models that do not generate. Latents are whole on every tensor-parallel rank.
-int64_t kv_bytes_per_token(const ModelMetadata&, const Partition&, int rank, DType);
+/// cross-attention's source; 0 for models that do not generate. Latents are whole on every tensor-parallel rank, and no
+/// `kv_precision` changes them. With I8 a key, and a value, of a head takes a byte for each number and kv_scale_bytes.
+int64_t kv_bytes_per_token(const ModelMetadata&, const Partition&, int rank, DType precision,
+                           std::optional<DType> kv_precision = std::nullopt);
 
 }  // namespace pm

@@ -251,6 +251,7 @@ json to_json(const Plan& plan) {
            {"estimate", estimate_json(plan.estimate)},
            {"hardware", hardware_values},
            {"rejected", rejected}};
+  if (plan.kv_precision) out["kvPrecision"] = name_of(*plan.kv_precision);
   if (plan.adapter_bytes > 0) out["adapterBytes"] = plan.adapter_bytes;
   if (plan.draft) out["draft"] = {{"bytes", plan.draft->bytes}, {"kvBlocks", plan.draft->kv_blocks}};
   if (plan.step_tokens != step_tokens) out["stepTokens"] = plan.step_tokens;
@@ -307,6 +308,10 @@ Plan plan_from_json(const json& value) {
     JsonReader::fail(reader.path("precision"), "\"" + reader.text("precision", 16) + "\"",
                      "F32, F16, BF16, I8, I4 or I8A8");
   plan.precision = *precision;
+  if (const std::string name = reader.text("kvPrecision", 16, ""); !name.empty()) {
+    plan.kv_precision = kv_precision_of(name);
+    if (!plan.kv_precision) JsonReader::fail(reader.path("kvPrecision"), "\"" + name + "\"", "I8");
+  }
   plan.sequence_length = reader.integer("sequenceLength", 1, most);
   plan.step_tokens = reader.integer("stepTokens", 1, max_step_tokens, step_tokens);
   plan.kv_blocks = reader.integer("kvBlocks", 0, most);

@@ -15,6 +15,7 @@ namespace pm {
 struct Demand {
   DeviceKind kind = DeviceKind::CPU;
   DType precision = DType::F32;
+  std::optional<DType> kv_precision = {};  ///< as Plan's
   int64_t device_memory = 0;
   int64_t sequence_length = 0;  ///< tokens of the longest sequence
   int64_t concurrency = 1;      ///< concurrent sequences over all data-parallel ranks

@@ -77,6 +77,11 @@ int64_t step_bytes(const ModelMetadata& metadata, const Stage& stage, int t, con
          hop_bytes(metadata, sizes.pipeline, demand.sequence_length, demand.step_tokens);
 }
 
+/// Returns the bytes of keys and values of a token on tensor rank `t` of a stage.
+int64_t token_kv_bytes(const Stage& stage, int t, const Demand& demand) {
+  return kv_bytes_per_token(stage.metadata, stage.partition, t, demand.precision, demand.kv_precision);
+}
+
 int doublings(int n) {
   int steps = 0;
   for (int reach = 1; reach < n; reach *= 2) ++steps;
@@ -92,8 +97,7 @@ double stage_seconds(const Stage& stage, int tensor, bool across, const Demand& 
   for (int t = 0; t < tensor; ++t) {
     const Read read = read_by(stage, t, demand.precision, tokens);
     const double cached =
-        static_cast<double>(kv_bytes_per_token(stage.metadata, stage.partition, t, demand.precision)) *
-        static_cast<double>(demand.sequence_length) / 2;
+        static_cast<double>(token_kv_bytes(stage, t, demand)) * static_cast<double>(demand.sequence_length) / 2;
     slowest =
         std::max(slowest, std::max(read.bytes / f.memory_bandwidth.value, 2 * read.elements * tokens / f.flops.value) +
                               tokens * cached / f.memory_bandwidth.value);
@@ -117,9 +121,7 @@ void fill_cache(const ModelMetadata& metadata, const Demand& demand, int64_t dp_
   bool cache = false;
   for (size_t rank = 0; rank < layout.ranks.size(); ++rank) {
     const Stage& stage = layout.stage_of(rank);
-    const int64_t each =
-        block_tokens * kv_bytes_per_token(stage.metadata, stage.partition, static_cast<int>(rank) % layout.sizes.tensor,
-                                          demand.precision);
+    const int64_t each = block_tokens * token_kv_bytes(stage, static_cast<int>(rank) % layout.sizes.tensor, demand);
     if (each == 0) continue;
     cache = true;
     const int64_t left = std::max<int64_t>(0, demand.device_memory - layout.ranks[rank].total());
@@ -146,7 +148,7 @@ Layout tensor_pipeline(const ModelMetadata& metadata, const Sizes& sizes, const 
     for (int t = 0; t < sizes.tensor; ++t) {
       Memory memory;
       memory.weights = stage.partition.weight_bytes(stage.metadata, t);
-      memory.kv = cached * kv_bytes_per_token(stage.metadata, stage.partition, t, demand.precision) +
+      memory.kv = cached * token_kv_bytes(stage, t, demand) +
                   dp_rank_concurrency * state_bytes_per_sequence(stage.metadata, stage.partition, t);
       memory.activations = step_bytes(metadata, stage, t, sizes, demand, dp_rank_concurrency);
       memory.communicator = (segment_bytes(sizes.devices()) + sizes.devices() - 1) / sizes.devices();
