@@ -8,6 +8,7 @@
 
 #include "worker/ops/backend.h"
 #include "worker/ops/bucket_attention.h"
+#include "worker/ops/kv_codes.h"
 #include "worker/ops/score_bias.h"
 
 namespace pm::ops {
@@ -208,13 +209,16 @@ void Backend::write_kv(const at::Tensor& k, const at::Tensor& v, const at::Tenso
                        at::Tensor& v_cache) const {
   const at::Tensor block = slots.floor_divide(block_tokens), row = slots.remainder(block_tokens);
   for (const auto& [x, cache] : {std::pair{&k, &k_cache}, std::pair{&v, &v_cache}}) {
-    cache->permute({0, 2, 1, 3}).index_put_({block, row}, x->to(cache->scalar_type()));
+    if (holds_codes(*cache))
+      write_codes(*x, slots, *cache);
+    else
+      cache->permute({0, 2, 1, 3}).index_put_({block, row}, x->to(cache->scalar_type()));
   }
 }
 
 at::Tensor Backend::rotary_write(const at::Tensor& qkv, int64_t heads, const HeadNorms& norms, const Rotation& rotation,
                                  const at::Tensor& slots, at::Tensor& k_cache, at::Tensor& v_cache) const {
-  const int64_t kv_heads = k_cache.size(1), d = k_cache.size(3);
+  const int64_t kv_heads = k_cache.size(1), d = head_dim(k_cache);
   const auto part = [&](int64_t first, int64_t count, const std::optional<HeadNorm>& norm, bool turned) {
     at::Tensor x = qkv.narrow(1, first * d, count * d).unflatten(1, {count, d});
     if (norm)

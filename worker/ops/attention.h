@@ -140,7 +140,7 @@ at::Tensor alibi_slopes(int64_t heads);
 at::Tensor relative_buckets(const at::Tensor& distance, int64_t buckets, int64_t max_distance, bool bidirectional);
 
 /// Writes k, v [tokens, kv_heads, d] into the layer's caches [blocks, kv_heads, 16, d]; slots [tokens] = block * 16 +
-/// offset.
+/// offset. Caches of codes (kv_codes.h) may stand in place of those of floats here and below.
 void write_kv(const at::Tensor& k, const at::Tensor& v, const at::Tensor& slots, at::Tensor& k_cache,
               at::Tensor& v_cache);
 

@@ -8,6 +8,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "worker/ops/kv_codes.h"
+
 namespace pm::ops {
 
 at::Tensor buckets_before(const at::Tensor& before, int64_t buckets, int64_t max_distance) {
@@ -64,8 +66,9 @@ at::Tensor gathered_blocks(const at::Tensor& cache, const SequenceSpan& sequence
   const int64_t length = sequence.keys, blocks = blocks_for(length);
   const at::Tensor table =
       at::from_blob(const_cast<int32_t*>(sequence.blocks.data()), {blocks}, at::kInt).to(cache.device());
-  at::Tensor taken = at::index_select(cache, 0, table).to(at::kFloat);  // [blocks, heads, 16, d]
-  taken = taken.permute({1, 0, 2, 3}).reshape({cache.size(1), blocks * block_tokens, cache.size(3)});
+  at::Tensor taken = at::index_select(cache, 0, table);
+  taken = holds_codes(cache) ? decoded(taken) : taken.to(at::kFloat);  // [blocks, heads, 16, d]
+  taken = taken.permute({1, 0, 2, 3}).reshape({cache.size(1), blocks * block_tokens, head_dim(cache)});
   return taken.narrow(1, 0, length);
 }
 

@@ -9,6 +9,7 @@
 #include "worker/ops/cpu/decode_attention.h"
 #include "worker/ops/cpu/prefill_attention.h"
 #include "worker/ops/cpu/types.h"
+#include "worker/ops/kv_codes.h"
 #include "worker/ops/score_bias.h"
 
 namespace pm::ops {
@@ -25,8 +26,8 @@ void write(const at::Tensor& given, const int64_t* slots, at::Tensor& cache) {
   for (int64_t t = 0; t < tokens; ++t) {
     for (int64_t h = 0; h < heads; ++h) {
       const float* row = from + t * x.stride(0) + h * x.stride(1);
-      T* place = to + slots[t] / block_tokens * cache.stride(0) + h * cache.stride(1) + slots[t] % block_tokens * d;
-      for (int64_t i = 0; i < d; ++i) place[i] = static_cast<T>(row[i]);
+      write_vector(row, d, to + slots[t] / block_tokens * cache.stride(0) + h * cache.stride(1),
+                   slots[t] % block_tokens);
     }
   }
 }
@@ -36,7 +37,7 @@ void write(const at::Tensor& given, const int64_t* slots, at::Tensor& cache) {
 void CpuBackend::write_kv(const at::Tensor& k, const at::Tensor& v, const at::Tensor& slots, at::Tensor& k_cache,
                           at::Tensor& v_cache) const {
   const at::Tensor places = slots.contiguous();
-  AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, k_cache.scalar_type(), "write_kv", [&] {
+  AT_DISPATCH_FLOATING_TYPES_AND3(at::kHalf, at::kBFloat16, at::kChar, k_cache.scalar_type(), "write_kv", [&] {
     write<scalar_t>(k, places.const_data_ptr<int64_t>(), k_cache);
     write<scalar_t>(v, places.const_data_ptr<int64_t>(), v_cache);
   });

@@ -10,6 +10,7 @@
 #include "worker/ops/cpu/backend.h"
 #include "worker/ops/cpu/kernels/kernels.h"
 #include "worker/ops/cpu/thread_pool.h"
+#include "worker/ops/kv_codes.h"
 
 namespace pm::ops {
 
@@ -215,10 +216,10 @@ at::Tensor CpuBackend::rotate(const at::Tensor& given, const Angles& angles, boo
 at::Tensor CpuBackend::rotary_write(const at::Tensor& given, int64_t heads, const HeadNorms& norms,
                                     const Rotation& rotation, const at::Tensor& given_slots, at::Tensor& k_cache,
                                     at::Tensor& v_cache) const {
-  if (k_cache.size(3) > max_head_dim)
+  if (head_dim(k_cache) > max_head_dim)
     return Backend::rotary_write(given, heads, norms, rotation, given_slots, k_cache, v_cache);
   const at::Tensor qkv = given.contiguous(), slots = given_slots.contiguous();
-  const int64_t tokens = qkv.size(0), kv_heads = k_cache.size(1), d = k_cache.size(3), vectors = heads + 2 * kv_heads,
+  const int64_t tokens = qkv.size(0), kv_heads = k_cache.size(1), d = head_dim(k_cache), vectors = heads + 2 * kv_heads,
                 n = rotation.angles.cos.defined() ? rotation.angles.cos.size(2) : 0;
   const TypedHeadNorm query_norm(norms.query), key_norm(norms.key), no_norm(std::nullopt);
   at::Tensor q = at::empty({tokens, heads, d}, qkv.options());
@@ -227,7 +228,7 @@ at::Tensor CpuBackend::rotary_write(const at::Tensor& given, int64_t heads, cons
               *sines = n > 0 ? rotation.angles.sin.const_data_ptr<float>() : nullptr;
   const int64_t* slot = slots.const_data_ptr<int64_t>();
   float* queries = q.mutable_data_ptr<float>();
-  AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, k_cache.scalar_type(), "rotary_write", [&] {
+  AT_DISPATCH_FLOATING_TYPES_AND3(at::kHalf, at::kBFloat16, at::kChar, k_cache.scalar_type(), "rotary_write", [&] {
     scalar_t *keys = k_cache.mutable_data_ptr<scalar_t>(), *values = v_cache.mutable_data_ptr<scalar_t>();
     each_row(tokens * vectors, 4 * d, [&](int64_t row) {
       const int64_t token = row / vectors, head = row % vectors;
@@ -248,9 +249,9 @@ at::Tensor CpuBackend::rotary_write(const at::Tensor& given, int64_t heads, cons
         x = turned;
       }
       const at::Tensor& cache = is_value ? v_cache : k_cache;
-      scalar_t* to = (is_value ? values : keys) + slot[token] / block_tokens * cache.stride(0) +
-                     (head - heads - (is_value ? kv_heads : 0)) * cache.stride(1) + slot[token] % block_tokens * d;
-      for (int64_t i = 0; i < d; ++i) to[i] = static_cast<scalar_t>(x[i]);
+      scalar_t* block = (is_value ? values : keys) + slot[token] / block_tokens * cache.stride(0) +
+                        (head - heads - (is_value ? kv_heads : 0)) * cache.stride(1);
+      write_vector(x, d, block, slot[token] % block_tokens);
     });
   });
   return q;

@@ -11,6 +11,7 @@
 #include "worker/ops/cpu/scratch.h"
 #include "worker/ops/cpu/thread_pool.h"
 #include "worker/ops/cpu/types.h"
+#include "worker/ops/kv_codes.h"
 #include "worker/ops/score_bias.h"
 
 namespace pm::ops {
@@ -59,7 +60,7 @@ class Prefill {
       return {.type = element(x.scalar_type()),
               .first = first + kv * x.stride(1) * size,
               .d = d_,
-              .stride = x.stride(2),
+              .stride = holds_codes(x) ? d_ : x.stride(2),
               .blocks = sequence_.blocks.data(),
               .block_stride = x.stride(0)};
     return {.type = element(x.scalar_type()),

@@ -11,7 +11,8 @@ namespace pm::ops {
 bool has_prefill_attention(const AttentionOptions&);
 
 /// Computes rows first .. first + tokens - 1 of `out` [tokens, heads, d] for the queries of one sequence. `k` and `v`
-/// of the types F32, F16 or BF16 are the caches [blocks, kv_heads, 16, d] or [key rows, kv_heads, d]; q is fp32.
+/// of the types F32, F16 or BF16 are the caches [blocks, kv_heads, 16, d] or [key rows, kv_heads, d], or they are
+/// caches of codes (../kv_codes.h); q is fp32.
 void prefill_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const SequenceSpan&,
                        const AttentionOptions&, at::Tensor& out);
 

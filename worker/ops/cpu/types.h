@@ -10,7 +10,10 @@ namespace pm::ops {
 
 inline bool is_element(at::ScalarType type) { return type == at::kFloat || type == at::kHalf || type == at::kBFloat16; }
 inline Element element(at::ScalarType type) {
-  return type == at::kFloat ? Element::F32 : type == at::kHalf ? Element::F16 : Element::BF16;
+  return type == at::kFloat  ? Element::F32
+         : type == at::kHalf ? Element::F16
+         : type == at::kChar ? Element::I8
+                             : Element::BF16;
 }
 
 /// Describes weights [out, in], contiguous and of an element type; x, y and their rows are not set.

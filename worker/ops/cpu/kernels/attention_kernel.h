@@ -2,6 +2,7 @@
 // The CPU kernels attend() and silu_and_mul() of kernels.h, compiled once per instruction set with PM_ISA (a namespace)
 // and PM_LANES (floats of a vector).
 #pragma once
+#include "worker/ops/cpu/kernels/code_attention_kernel.h"
 #include "worker/ops/cpu/kernels/kernels.h"
 #include "worker/ops/cpu/kernels/vectors.h"
 
@@ -118,6 +119,8 @@ void attend(const Attend& a) {
     attend_typed<float>(a);
   else if (a.type == Element::F16)
     attend_typed<F16>(a);
+  else if (a.type == Element::I8)
+    attend_codes(a);
   else
     attend_typed<BF16>(a);
 }

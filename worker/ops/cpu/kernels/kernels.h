@@ -11,7 +11,8 @@
 
 namespace pm::ops {
 
-/// Element types. I8 and I4 are codes, for weights only (worker/ops/quantized_matrix.h).
+/// Element types. I8 and I4 are codes of weights (worker/ops/quantized_matrix.h), I8 also those of cached keys and
+/// values (worker/ops/kv_codes.h).
 enum class Element : uint8_t { F32, F16, BF16, I8, I4 };
 
 /// Largest number of rows of x in one gemv call.
@@ -41,7 +42,8 @@ struct Attend {
   int64_t heads, d;
   const float* q;  ///< [heads, d]
   const void *keys,
-      *values;  ///< this kv head's part of block 0, [16, d]; block b lies block_stride elements times b further
+      *values;  ///< this kv head's part of block 0, [16, d], and of type I8 then the scales [16] F32 of its keys; block
+                ///< b lies block_stride elements times b further
   int64_t block_stride;
   const int32_t* blocks;     ///< of the sequence: key i is row i % 16 of block blocks[i / 16]
   int64_t from, to, hidden;  ///< keys before `hidden` (outside the window) are masked; from <= hidden < to

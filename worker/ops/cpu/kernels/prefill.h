@@ -14,7 +14,8 @@ enum class Element : uint8_t;
 inline constexpr int64_t span_keys = 256;
 
 /// Keys, or values, of one kv head as they are stored: `d` numbers each, of key j from element `j * stride` on, or with
-/// blocks from `blocks[j / 16] * block_stride + j % 16 * stride`.
+/// blocks from `blocks[j / 16] * block_stride + j % 16 * stride`. Those of type I8 have blocks, and behind the 16 x d
+/// codes of a block the scales of its keys, F32.
 struct KeyRows {
   Element type;
   const void* first;

@@ -16,13 +16,13 @@ inline const T* row_of(const KeyRows& rows, int64_t j) {
                      : first + j * rows.stride;
 }
 
-/// Loads `count` numbers; the rest of the vector is 0.
+/// Returns elements i .. of key j, as many as a vector has; those beyond its end are 0.
 template <typename T>
-inline Floats load_some(const T* from, int64_t count) {
-  if (count >= PM_LANES) return load(from);
-  float some[PM_LANES] = {};
-  for (int64_t i = 0; i < count; ++i) some[i] = one(from[i]);
-  return load(some);
+inline Floats elements_of(const KeyRows& rows, int64_t j, int64_t i) {
+  const Floats some = load_some(row_of<T>(rows, j) + i, rows.d - i);
+  if constexpr (sizeof(T) > 1) return some;
+  const int8_t* block = static_cast<const int8_t*>(rows.first) + rows.blocks[j / block_tokens] * rows.block_stride;
+  return some * at<float>(block + block_tokens * rows.d + j % block_tokens * kv_scale_bytes);
 }
 
 /// Writes PM_LANES keys, of which `count` exist, as columns `at` .. of packed [d][span_keys].
@@ -30,7 +30,7 @@ template <typename T>
 void pack_columns(const KeyRows& keys, int64_t from, int64_t count, float* packed) {
   for (int64_t i = 0; i < keys.d; i += PM_LANES) {
     Floats block[PM_LANES]{};
-    for (int64_t j = 0; j < count && j < PM_LANES; ++j) block[j] = load_some(row_of<T>(keys, from + j) + i, keys.d - i);
+    for (int64_t j = 0; j < count && j < PM_LANES; ++j) block[j] = elements_of<T>(keys, from + j, i);
     transpose(block);
     for (int64_t k = 0; k < PM_LANES && i + k < keys.d; ++k) put(packed + (i + k) * span_keys, block[k]);
   }
@@ -40,11 +40,9 @@ template <typename T>
 void pack_typed(const PackKeys& p) {
   for (int64_t j = 0; j < p.count; j += PM_LANES) pack_columns<T>(p.keys, p.from + j, p.count - j, p.packed_keys + j);
   const int64_t width = packed_width(p.values.d);
-  for (int64_t j = 0; j < p.count; ++j) {
-    const T* row = row_of<T>(p.values, p.from + j);
+  for (int64_t j = 0; j < p.count; ++j)
     for (int64_t i = 0; i < width; i += PM_LANES)
-      put(p.packed_values + j * width + i, load_some(row + i, p.values.d - i));
-  }
+      put(p.packed_values + j * width + i, elements_of<T>(p.values, p.from + j, i));
 }
 
 void pack_keys(const PackKeys& p) {
@@ -52,6 +50,8 @@ void pack_keys(const PackKeys& p) {
     pack_typed<float>(p);
   else if (p.keys.type == Element::F16)
     pack_typed<F16>(p);
+  else if (p.keys.type == Element::I8)
+    pack_typed<int8_t>(p);
   else
     pack_typed<BF16>(p);
 }

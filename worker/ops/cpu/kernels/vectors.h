@@ -137,6 +137,15 @@ inline Floats load(const F16* w) {
 #endif
 }
 
+/// Loads `count` elements; the rest of the vector is 0.
+template <typename T>
+inline Floats load_some(const T* from, int64_t count) {
+  if (count >= PM_LANES) return load(from);
+  float some[PM_LANES] = {};
+  for (int64_t i = 0; i < count; ++i) some[i] = one(from[i]);
+  return load(some);
+}
+
 /// Transposes PM_LANES vectors of PM_LANES words.
 template <typename Vector>
 __attribute__((always_inline)) inline void transpose(Vector (&v)[PM_LANES]) {
@@ -190,6 +199,25 @@ inline float sum(Floats value) {
 #endif
   const Four two = half + __builtin_shufflevector(half, half, 2, 3, 0, 1);
   return two[0] + two[1];
+}
+
+/// Returns the sum of the lanes of vector i in lane i. Neighbours are added first.
+inline Floats sums_of(Floats (&v)[PM_LANES]) {
+  for (int count = PM_LANES / 2; count > 0; count /= 2) {
+    for (int i = 0; i < count; ++i) {
+      const Floats a = v[2 * i], b = v[2 * i + 1];
+#if PM_LANES == 16
+      v[i] = __builtin_shufflevector(a, b, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30) +
+             __builtin_shufflevector(a, b, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
+#elif PM_LANES == 8
+      v[i] = __builtin_shufflevector(a, b, 0, 2, 4, 6, 8, 10, 12, 14) +
+             __builtin_shufflevector(a, b, 1, 3, 5, 7, 9, 11, 13, 15);
+#else
+      v[i] = __builtin_shufflevector(a, b, 0, 2, 4, 6) + __builtin_shufflevector(a, b, 1, 3, 5, 7);
+#endif
+    }
+  }
+  return v[0];
 }
 
 constexpr float log2_of_e = 1.44269504f, ln_of_2 = 0.693147181f;
