@@ -117,14 +117,16 @@ int forward_batch(const ForwardOptions& defaults) {
       options.model = job.value("model", options.model);
       options.ranks = job.value("ranks", options.ranks);
       options.precision = job.value("precision", options.precision);
+      options.kv_precision = job.value("kv_precision", options.kv_precision);
       options.strategy = job.value("strategy", options.strategy);
       options.sizes = job.value("sizes", options.sizes);
       options.offload_to = job.value("offload_to", options.offload_to);
       options.policy = job.value("policy", options.policy);
       options.adapters = adapters_of(job);
-      const std::string wanted = nlohmann::json{options.adapters, options.model,    options.ranks, options.precision,
-                                                options.policy,   options.strategy, options.sizes, options.offload_to}
-                                     .dump();
+      const std::string wanted =
+          nlohmann::json{options.adapters, options.model,    options.ranks, options.precision, options.kv_precision,
+                         options.policy,   options.strategy, options.sizes, options.offload_to}
+              .dump();
       if (!loaded || key != wanted) {
         loaded.reset();
         loaded = std::make_unique<LoadedModel>(options);

@@ -60,6 +60,11 @@ void ModelOptions::add_to(CLI::App& subcommand) {
           "Data type of the weights; I8 and I4 hold matrices as integers of 8 and 4 bits, I8A8 rounds activations to 8 "
           "bits too (default: the checkpoint's)")
       ->check(CLI::IsMember({"F32", "F16", "BF16", "I8", "I4", "I8A8"}));
+  subcommand
+      .add_option("--kv-precision", kv_precision,
+                  "Data type of the KV cache; I8 holds keys and values as integers of 8 bits, with a scale for each "
+                  "token and head (default: the type in which the model computes)")
+      ->check(CLI::IsMember({"I8"}));
   subcommand.add_flag(
       "--no-graphs", no_graphs,
       "Launch the kernels of every decode step one by one instead of replaying CUDA graphs, which are captured "
@@ -159,6 +164,7 @@ PlanConstraints plan_constraints(const ModelOptions& options) {
   PlanConstraints constraints;
   if (!options.strategy.empty()) constraints.strategy = strategy_of(options.strategy);
   if (!options.precision.empty()) constraints.precision = precision_of(options.precision);
+  if (!options.kv_precision.empty()) constraints.kv_precision = kv_precision_of(options.kv_precision);
   read_sizes(options.sizes, constraints);
   if (!options.objective.empty()) constraints.objective = objective_of(options.objective).value();
   if (!options.offload_to.empty()) constraints.offload_to = residency_of(options.offload_to);

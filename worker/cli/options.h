@@ -22,7 +22,7 @@ struct ModelOptions {
   std::string policy;
   int ranks = 1;
   std::string device = "cpu";
-  std::string strategy, sizes, precision, objective, offload_to;
+  std::string strategy, sizes, precision, kv_precision, objective, offload_to;
   int micro_batches = 0;  ///< 0: the planner chooses
   bool no_graphs = false;
   int64_t max_sequence_length = 0, max_concurrency = 64;

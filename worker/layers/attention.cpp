@@ -8,6 +8,7 @@
 #include <numeric>
 #include <stdexcept>
 
+#include "worker/base/error.h"
 #include "worker/layers/patterns/unlike_widths.h"
 
 namespace pm::layers {
@@ -60,6 +61,9 @@ at::Tensor SharedHeads::exchanged(const at::Tensor& columns, comm::Communicator&
 KvCache::KvCache(const policy::Stack& stack, Range layers, const Loader& loader, int64_t blocks, DType type,
                  int64_t sequences)
     : arena_(loader.device()), states_(stack, layers, loader, sequences) {
+  if (type == DType::I8 && !loader.device().is_cpu())
+    throw Error(Reason::UnsupportedPrecision, "a KV cache in I8 is served on CPUs only, and this rank is on " +
+                                                  loader.device().str() + "; plan without a KV precision");
   std::map<int64_t, size_t> place_of;  // by the layer that caches
   for (int64_t number = layers.begin; number < layers.end; ++number) {
     const auto& reuses = stack.layers[static_cast<size_t>(number)].attention.reuses;
@@ -73,12 +77,15 @@ KvCache::KvCache(const policy::Stack& stack, Range layers, const Loader& loader,
       continue;
     }
     if (const auto& latent = layer.attention.latent) {
+      if (type == DType::I8)
+        throw std::logic_error("latents in I8: the planner refuses a KV precision for latent attention");
       keys_.push_back(arena_.allocate({blocks, 1, block_tokens, latent->width()}, scalar_type(type)));
       values_.emplace_back();
       continue;
     }
     const int64_t heads = kv_heads_of(layer.attention, loader.partition(), loader.rank()).size();
-    const std::vector<int64_t> shape{blocks, heads, block_tokens, layer.attention.head_dim};
+    const int64_t scale = type == DType::I8 ? kv_scale_bytes : 0;
+    const std::vector<int64_t> shape{blocks, heads, block_tokens, layer.attention.head_dim + scale};
     keys_.push_back(arena_.allocate(shape, scalar_type(type)));
     values_.push_back(arena_.allocate(shape, scalar_type(type)));
   }

@@ -16,13 +16,13 @@ namespace pm::layers {
 
 /// What the layers of one stack keep of sequences on this rank: keys and values [layers][blocks, kv_heads, 16,
 /// head_dim], latents as keys [blocks, 1, 16, width] without values, and the states of recurrent layers, which have
-/// no blocks. Cross-attention uses blocks of the same pool
-/// with block tables of its own. Layers that reuse keys and values have the tensors of the layer that they read; where
+/// no blocks. Keys and values may be codes (ops/kv_codes.h). Cross-attention uses blocks of the same pool with block
+/// tables of its own. Layers that reuse keys and values have the tensors of the layer that they read; where
 /// a pipeline stage lacks it, they have a copy together.
 class KvCache {
  public:
   /// Allocates the cache of the layers [begin, end) of the stack on the loader's device, with states of `sequences`.
-  /// Layers are numbered from 0 here.
+  /// Layers are numbered from 0 here. I8 makes codes of keys and values, on CPUs only.
   KvCache(const policy::Stack&, Range layers, const Loader&, int64_t blocks, DType, int64_t sequences);
   at::Tensor& keys(size_t layer) { return keys_[places_[layer]]; }
   at::Tensor& values(size_t layer) { return values_[places_[layer]]; }

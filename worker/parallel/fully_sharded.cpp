@@ -22,7 +22,8 @@ class FullyShardedExecutor final : public Executor, private GenerationExecutor, 
         units_(policy_, *shard.plan, world_->rank()),
         prefetcher_(units_, loader_, shard.plan->gathering->buffer, world_),
         model_(policy_, all_layers(policy_.metadata), sharded_loader(shard.adapters)),
-        sequences_(per_dp_rank(shard.plan->concurrency, shard.plan->data)) {
+        sequences_(per_dp_rank(shard.plan->concurrency, shard.plan->data)),
+        kv_type_(shard.plan->kv_precision.value_or(partition_.compute_type())) {
     units_.load(loader_);
     if (adapters_) adapters_->check_sites(all_layers(policy_.metadata));
     loader_.loaded();
@@ -75,8 +76,8 @@ class FullyShardedExecutor final : public Executor, private GenerationExecutor, 
     cache_.reset();
     const policy::Stack& generating = models::Model::generating_stack(policy_);
     if (blocks > 0)
-      cache_.emplace(generating, Range{0, static_cast<int64_t>(generating.layers.size())}, loader_, blocks,
-                     partition_.compute_type(), sequences_);
+      cache_.emplace(generating, Range{0, static_cast<int64_t>(generating.layers.size())}, loader_, blocks, kv_type_,
+                     sequences_);
   }
 
   models::StackInput source_input(const Arrays& inputs) const override {
@@ -145,6 +146,7 @@ class FullyShardedExecutor final : public Executor, private GenerationExecutor, 
   std::optional<layers::AdapterSlots> adapters_;  ///< whole on every rank, each of which computes alone
   models::Model model_;
   const int64_t sequences_;  ///< for whose recurrent states memory is allocated at first
+  const DType kv_type_;      ///< of the KV cache
   std::optional<layers::KvCache> cache_;
   std::vector<models::Inputs> inputs_;  ///< inputs of the current step
 };

@@ -45,6 +45,7 @@ class TensorPipelineExecutor final : public Executor,
         model_(policy_, rank_plan_.layers, adapted_loader(shard.adapters)),
         max_sequence_length_(shard.plan->sequence_length),
         sequences_(per_dp_rank(shard.plan->concurrency, shard.plan->data)),
+        kv_type_(shard.plan->kv_precision.value_or(partition_.compute_type())),
         graphs_enabled_(shard.graphs),
         graphs_supported_(previous_ < 0 && next_ < 0 && !shard.device.is_cpu() && !policy::has_experts(policy_) &&
                           !policy::is_recurrent(models::Model::generating_stack(policy_)) &&
@@ -94,7 +95,7 @@ class TensorPipelineExecutor final : public Executor,
     const policy::Stack& generating = models::Model::generating_stack(policy_);
     for (const auto& [stack, range] : rank_plan_.layers) {
       if (with_blocks_ && stack == generating.name && range.size() > 0)
-        cache_.emplace(generating, range, loader_, blocks, partition_.compute_type(), sequences_);
+        cache_.emplace(generating, range, loader_, blocks, kv_type_, sequences_);
     }
     graph_status_.captured = graph_status_.replayed = 0;
     if (cache_ && graphs_supported_ && !graph_status_.failed())  // it has failed on all ranks of the group
@@ -195,6 +196,7 @@ class TensorPipelineExecutor final : public Executor,
   models::Model model_;
   const int64_t max_sequence_length_;
   const int64_t sequences_;  ///< for whose recurrent states memory is allocated at first
+  const DType kv_type_;      ///< of the KV cache
   const bool graphs_enabled_, graphs_supported_;
   int64_t bucket_ = 0;  ///< bucket of the current step
   GraphStatus graph_status_;

@@ -49,6 +49,7 @@ AdminServer::Impl::Impl(AdminOptions o)
     json body = to_json(status_report(options.plan, *options.status_table, options.replica_generation, options.ready(),
                                       steady_clock::now()));
     if (!options.cpu_kernels.empty()) body["cpuKernels"] = options.cpu_kernels;
+    if (options.plan.kv_precision) body["kvPrecision"] = name_of(*options.plan.kv_precision);
     if (!options.speculation.empty()) body["speculation"] = options.speculation;
     return json_response(body);
   });

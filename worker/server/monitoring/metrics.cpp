@@ -257,12 +257,12 @@ std::string rank_metrics(const Plan& plan, comm::StatusTable* status_table, Stea
     state.add(1, {{"rank", label}, {"state", std::string(name_of(state_of(rank)))}});
   }
   auto info = gauge("parallelmodel_plan_info", "The plan in its labels; always 1");
-  info.add(1, {{"strategy", std::string(name_of(plan.strategy))},
-               {"tensor", std::to_string(plan.tensor)},
-               {"pipeline", std::to_string(plan.pipeline)},
-               {"data", std::to_string(plan.data)},
-               {"precision", std::string(name_of(plan.precision))},
-               {"reason", plan.reason}});
+  std::vector<std::pair<std::string, std::string>> labels{
+      {"strategy", std::string(name_of(plan.strategy))},   {"tensor", std::to_string(plan.tensor)},
+      {"pipeline", std::to_string(plan.pipeline)},         {"data", std::to_string(plan.data)},
+      {"precision", std::string(name_of(plan.precision))}, {"reason", plan.reason}};
+  if (plan.kv_precision) labels.emplace_back("kv_precision", name_of(*plan.kv_precision));
+  info.add(1, labels);
   return serialize({memory, device, loaded, total, seconds, steps, beat, state, info});
 }
 

@@ -19,6 +19,7 @@ struct AdminTestServer {
     options.http.port = 0;
     options.status_table = status_table;
     options.plan = two_rank_plan();
+    options.plan.kv_precision = DType::I8;
     options.replica_generation = 3;
     options.cpu_kernels = "avx2";
     options.speculation = "ngram";
@@ -60,6 +61,7 @@ TEST(AdminServer, StatusHasEveryRanksProgressAndBytes) {
   EXPECT_EQ(status["replicaGeneration"], 3);
   EXPECT_EQ(status["cpuKernels"], "avx2");
   EXPECT_EQ(status["speculation"], "ngram");
+  EXPECT_EQ(status["kvPrecision"], "I8");
   ASSERT_EQ(status["ranks"].size(), 2u);
   const auto& first = status["ranks"][0];
   EXPECT_EQ(first["state"], "Ready");

@@ -75,6 +75,15 @@ TEST(Metrics, EveryRanksBytesArePredictedAndMeasuredByKind) {
             1);
 }
 
+TEST(Metrics, ThePrecisionOfTheKvCacheIsALabelOfThePlanWhereItIsOneOfItsOwn) {
+  const auto status_table = ready_board();
+  Plan plan = two_rank_plan();
+  const auto text = [&] { return server::rank_metrics(plan, status_table.get(), std::chrono::steady_clock::now()); };
+  EXPECT_THAT(text(), testing::Not(testing::HasSubstr("kv_precision")));
+  plan.kv_precision = DType::I8;
+  EXPECT_THAT(text(), testing::HasSubstr("reason=\"UserFixed\",kv_precision=\"I8\"} 1"));
+}
+
 TEST(Metrics, JoinedExpositionsHoldEachFamilyOnce) {
   const std::string own = "# HELP a one\n# TYPE a gauge\na 1\n",
                     other =
