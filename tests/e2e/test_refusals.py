@@ -62,6 +62,7 @@ def test_a_model_that_does_not_fit_is_refused_with_the_arithmetic_and_without_a_
         ({"model": {"policyRef": {"name": "mine", "key": "a/b"}}}, "model.policyRef.key must be"),
         ({"model": {"policyRef": {"key": "a"}}}, "spec.model.policyRef.name"),
         ({"precision": "FP8"}, "spec.precision"),
+        ({"kvPrecision": "F16"}, "spec.kvPrecision"),
         ({"devices": {"memory": "much"}}, "quantity"),
         ({"devices": {"type": "TPU"}}, "devices.type"),
         ({"replicas": -1}, "spec.replicas"),

@@ -321,6 +321,10 @@ Spec parse_spec(const Json& object) {
     spec.precision = precision_of(name);
     if (!spec.precision) Reader::fail("/spec/precision", "'" + name + "' is not known");
   }
+  if (const std::string name = reader.text("/spec/kvPrecision"); !name.empty()) {
+    spec.kv_precision = kv_precision_of(name);
+    if (!spec.kv_precision) Reader::fail("/spec/kvPrecision", "'" + name + "' is unknown; expected I8");
+  }
   spec.serving.max_sequence_length = reader.optional_integer("/spec/serving/maxSequenceLength", 1, 1 << 30);
   reader.integer("/spec/serving/maxConcurrency", 1, 1 << 20, spec.serving.max_concurrency);
   reader.integer("/spec/serving/maxQueue", 0, 1 << 20, spec.serving.max_queue);
@@ -408,6 +412,7 @@ std::string inputs_hash(const Spec& spec, const Owner& owner, const std::string&
   }
   if (spec.devices.claim && spec.devices.kind == DeviceKind::GPU && !spec.devices.memory)
     inputs["claim"] = {spec.devices.claim->device_class, spec.devices.claim->selectors};
+  if (spec.kv_precision) inputs["kvPrecision"] = name_of(*spec.kv_precision);
   if (spec.offload_to) inputs["offloadTo"] = name_of(*spec.offload_to);
   if (spec.devices.per_node < spec.devices.count) inputs["perNode"] = spec.devices.per_node;
   if (spec.objective != Objective::Latency) inputs["objective"] = name_of(spec.objective);

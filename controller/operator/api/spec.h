@@ -152,7 +152,7 @@ struct Spec {
   std::optional<int> micro_batches;
   std::optional<Residency> offload_to;  ///< spec.parallelism.offload.to
   Objective objective = Objective::Latency;
-  std::optional<DType> precision;
+  std::optional<DType> precision, kv_precision;
   Serving serving;
   int replicas = 1;
   std::optional<int64_t> cpu_milli, memory, shm;  ///< of one pod; memory does not include shared memory

@@ -214,6 +214,7 @@ PlanConstraints planner_constraints(const Spec& spec) {
           .pipeline = spec.pipeline,
           .data = spec.data,
           .precision = spec.precision,
+          .kv_precision = spec.kv_precision,
           .max_sequence_length = spec.serving.max_sequence_length.value_or(0),
           .max_concurrency = spec.serving.max_concurrency,
           .objective = spec.objective,

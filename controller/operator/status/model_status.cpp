@@ -47,6 +47,7 @@ Json plan_json(const StatusInputs& in) {
            {"shm", in.wanted->inputs.layout.shm},
            {"reason", reason_word(plan.reason, "Planned")},
            {"message", clip(plan.message, in.notes.truncation_level ? 200 : 2000)}};
+  if (plan.kv_precision) out["kvPrecision"] = name_of(*plan.kv_precision);
   if (plan.kv_blocks > 0) out["concurrency"] = plan.concurrency;  // only a KV cache bounds it
   if (plan.pipeline > 1) out["microBatches"] = plan.micro_batches;
   const std::string digest = in.spec.source.digest();

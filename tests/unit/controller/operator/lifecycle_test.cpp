@@ -279,6 +279,28 @@ TEST_F(Lifecycle, APlaceThatIsNotOffloadedToIsRefusedByNameWithWhatToUseInstead)
   EXPECT_EQ(cluster.model()["status"]["plan"]["reason"], "UserFixed");
 }
 
+TEST_F(Lifecycle, AKvPrecisionIsPlannedForPodsAndStatusHasIt) {
+  cluster.apply(model_named("m"));
+  ASSERT_TRUE(fake_operator.settle());
+  EXPECT_FALSE(cluster.model()["status"]["plan"].contains("kvPrecision"));
+  const std::string before = k8s::string_at(cluster.model(), "/status/plan/planHash");
+  const auto blocks = [&] {
+    const Json plan = Json::parse(k8s::string_at(cluster.all("configmaps").front(), "/data/plan.json"));
+    return plan["ranks"][0]["predicted"]["kv"].get<double>() / plan["kvBlocks"].get<double>();
+  };
+  const double whole = blocks();
+  cluster.edit([](Json& model) { model["spec"]["kvPrecision"] = "I8"; });
+  ASSERT_TRUE(fake_operator.settle());
+  EXPECT_EQ(cluster.model()["status"]["plan"]["kvPrecision"], "I8");
+  EXPECT_NE(k8s::string_at(cluster.model(), "/status/plan/planHash"), before);
+  const Json plan = Json::parse(k8s::string_at(cluster.all("configmaps").front(), "/data/plan.json"));
+  EXPECT_EQ(plan["kvPrecision"], "I8") << "the file that the pods of a replica read";
+  EXPECT_LT(blocks(), whole / 1.8);
+  cluster.edit([](Json& model) { model["spec"].erase("kvPrecision"); });
+  ASSERT_TRUE(fake_operator.settle());
+  EXPECT_EQ(k8s::string_at(cluster.model(), "/status/plan/planHash"), before);
+}
+
 TEST_F(Lifecycle, DeletionDuringInspectionLeavesNothing) {
   cluster.apply(model_named("m"));
   EXPECT_TRUE(fake_operator.reconcile());
