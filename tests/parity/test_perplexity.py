@@ -5,9 +5,12 @@ from its grammar with a seed of their own. bench/quality.sh prints the table.
 
 import importlib.util
 import random
+import shutil
+from contextlib import closing
 
 import numpy
 import pytest
+from server import Server
 from tokenizers import Tokenizer
 
 import worker
@@ -16,6 +19,7 @@ FOLDER = worker.REPOSITORY / "examples/tiny-stories"
 STORIES, WIDTH = 24, 192
 # the most that a precision may add to the perplexity of fp32, as a factor
 BOUNDS = {"F16": 1.0005, "BF16": 1.002, "I8": 1.001, "I4": 1.01, "I8A8": 1.01}
+KV_BOUNDS = {"F32": 1.0005, "BF16": 1.002, "I8": 1.001}  # the same with a KV cache in I8
 
 
 @pytest.fixture(scope="module")
@@ -50,3 +54,30 @@ def test_quantizing_costs_a_trained_model_little(runner, given):
     assert 1 < exact < 5, "a model that has learned its grammar"
     assert {precision for precision, value in found.items() if value > exact * BOUNDS[precision]} == set()
     assert len({exact, *found.values()}) == len(found) + 1, "each precision has scores of its own"
+
+
+def perplexity_of_steps(folder, given, precision, *options):
+    """The same of prompts that a server reads in steps, with a KV cache."""
+    rows = [ids[: mask.sum()].tolist() for ids, mask in zip(given["input_ids"], given["attention_mask"], strict=True)]
+    with closing(Server(folder, ranks=1, options=["--precision", precision, *options])) as server:
+        body = {"prompt": rows, "max_tokens": 1, "prompt_logprobs": 0}
+        choices = server.ask("/v1/completions", body)["choices"]
+    log_p = [
+        entry[str(token)]["logprob"]
+        for row, choice in zip(rows, choices, strict=True)
+        for token, entry in zip(row[1:], choice["prompt_logprobs"][1:], strict=True)
+    ]
+    return float(numpy.exp(-numpy.mean(log_p)))
+
+
+def test_a_kv_cache_of_integers_costs_a_trained_model_little(runner, given, tmp_path):
+    shutil.copytree(FOLDER, tmp_path / "model")
+    exact = perplexity_of_steps(tmp_path / "model", given, "F32")
+    assert exact == pytest.approx(perplexity(runner, given, "F32"), rel=1e-6)
+    options = ["--kv-precision", "I8"]
+    found = {kind: perplexity_of_steps(tmp_path / "model", given, kind, *options) for kind in KV_BOUNDS}
+    print("\nthe same with a KV cache in I8")
+    for precision, value in found.items():
+        print(f"{precision:5} {value:9.5f} {value / exact:9.5f}")
+    assert {precision for precision, value in found.items() if value > exact * KV_BOUNDS[precision]} == set()
+    assert len({exact, *found.values()}) == len(found) + 1, "rounding shows"
