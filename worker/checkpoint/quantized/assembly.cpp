@@ -127,7 +127,7 @@ ScaleMatrix Assembly::scales(const Part& part, int64_t rows, int64_t columns, bo
   return {part.info, table, rows, columns, each};
 }
 
-void Assembly::add(const std::string& name, const std::vector<int64_t>& shape, PackedMatrix packed) {
+void Assembly::add(const std::string& name, const std::vector<int64_t>& shape, ScaledCodes packed) {
   if (dense_.contains(name)) refuse(name, "is stored twice, expected one form of it");
   int64_t elements = 1, bytes = 0;
   for (const int64_t size : shape)
@@ -145,7 +145,7 @@ void Assembly::add(const std::string& name, const std::vector<int64_t>& shape, P
                   .file = packed.codes.stored.file,
                   .offset = packed.codes.stored.offset,
                   .bytes = bytes};
-  info.packed = std::make_shared<const PackedMatrix>(std::move(packed));
+  info.packed = std::make_shared<const ScaledCodes>(std::move(packed));
   dense_[name] = std::move(info);
 }
 
@@ -190,7 +190,7 @@ void add_nvfp4(Assembly& assembly, const std::string& module, const Nvfp4Parts& 
     assembly.refuse(global.info.name, "has shape " + shape_text(global.info.shape) + ", expected one number");
   const int64_t out = codes.info.shape[0], in = 2 * codes.info.shape[1];
   assembly.expect_shape(scale, {out, in / group});
-  PackedMatrix packed;
+  ScaledCodes packed;
   packed.codes = {.stored = codes.info, .rows = out, .columns = in, .bits = 4, .number = CodeMatrix::Number::E2M1};
   packed.scale = assembly.scales(scale, out, in / group);
   packed.block_columns = group;

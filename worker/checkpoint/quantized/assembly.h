@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "worker/checkpoint/quantized/formats.h"
-#include "worker/checkpoint/quantized/packed_matrix.h"
+#include "worker/checkpoint/quantized/scaled_codes.h"
 
 namespace pm::checkpoint {
 
@@ -42,7 +42,7 @@ class Assembly {
   /// not quantised here.
   void drop_all(std::initializer_list<std::string_view> endings);
   /// Adds a dense tensor of `shape`. Its codes have been checked against the stored bytes.
-  void add(const std::string& name, const std::vector<int64_t>& shape, PackedMatrix);
+  void add(const std::string& name, const std::vector<int64_t>& shape, ScaledCodes);
   /// Throws Error{ModelUnreadable}: the tensor's name, what was found and what is expected.
   [[noreturn]] void refuse(const std::string& tensor, const std::string& what) const;
   /// Throws Error{ModelUnreadable} about the quantization_config.
@@ -81,7 +81,7 @@ std::optional<int64_t> block_size(int64_t size, int64_t blocks, int64_t stated);
 struct Nvfp4Parts {
   std::string codes, scale, global;
   bool divide_by_global = false;
-  std::optional<DType> rounded;  ///< as PackedMatrix::rounded
+  std::optional<DType> rounded;  ///< as ScaledCodes::rounded
 };
 
 /// Adds the weight of a module that is stored as NVFP4. Throws for parts that do not fit.

@@ -86,7 +86,7 @@ void add_four_bits(Assembly& assembly, const std::string& name) {
   const Part scale = assembly.take(name + ".absmax", name);
   const int64_t blocks = elements / state.block;
   assembly.expect_shape(scale, {blocks});
-  PackedMatrix packed;
+  ScaledCodes packed;
   packed.codes = {.stored = codes.info,
                   .rows = state.rows,
                   .columns = state.columns,
@@ -128,7 +128,7 @@ void add_int8(Assembly& assembly, const std::string& name, const std::string& mo
                                              "newer");
     assembly.drop({module + ".weight_format"});
   }
-  PackedMatrix packed;
+  ScaledCodes packed;
   packed.codes = {.stored = codes.info,
                   .rows = codes.info.shape[0],
                   .columns = codes.info.shape[1],

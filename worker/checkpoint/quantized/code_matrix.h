@@ -2,23 +2,13 @@
 // A quantised matrix is stored as integer codes, packed or not, and scales. Both are read by rectangles.
 #pragma once
 #include <cstdint>
-#include <functional>
 #include <optional>
-#include <span>
 #include <vector>
 
-#include "worker/checkpoint/checkpoint.h"
 #include "worker/checkpoint/quantized/float_codes.h"
+#include "worker/checkpoint/quantized/packed_matrix.h"
 
 namespace pm::checkpoint {
-
-/// Reads strips of a tensor as it is stored, as Checkpoint::read and DirectFiles::read do.
-using ReadStored = std::function<void(const TensorInfo&, std::span<const Strip>, std::span<std::byte>)>;
-
-/// Rows [row, row + rows) and columns [col, col + cols) of a matrix.
-struct Region {
-  int64_t row = 0, rows = 0, col = 0, cols = 0;
-};
 
 using Bytes = std::vector<uint8_t>;
 

@@ -32,7 +32,7 @@ bool is_set(const Assembly& assembly, std::string_view key) {
 }
 
 /// Fills in what both formats have: scales and zero points of groups of inputs, and adds the matrix.
-void add_matrix(Assembly& assembly, const std::string& module, PackedMatrix packed, float first_zero) {
+void add_matrix(Assembly& assembly, const std::string& module, ScaledCodes packed, float first_zero) {
   const std::string name = module + ".qweight";
   const int64_t in = packed.codes.rows, out = packed.codes.columns, bits = packed.codes.bits,
                 stated = integer(assembly, "group_size"), group = stated == -1 ? in : stated;
@@ -88,7 +88,7 @@ void assemble_gptq(Assembly& assembly) {
                                            " rows of words, expected rows that hold whole "
                                            "codes of " +
                                            std::to_string(bits) + " bits");
-    PackedMatrix packed;
+    ScaledCodes packed;
     packed.codes = {.stored = codes.info,
                     .rows = words * word_bits / bits,
                     .columns = codes.info.shape[1],
@@ -115,7 +115,7 @@ void assemble_awq(Assembly& assembly) {
   if (lower != "gemm") assembly.refuse_config("has the version \"" + version + "\", expected gemm");
   for (const std::string& module : modules(assembly)) {
     const Part codes = take_codes(assembly, module);
-    PackedMatrix packed;
+    ScaledCodes packed;
     packed.codes = {.stored = codes.info,
                     .rows = codes.info.shape[0],
                     .columns = codes.info.shape[1] * 8,

@@ -102,7 +102,7 @@ std::array<int64_t, 2> read_shape(const Assembly& assembly, const Part& part) {
   return shape;
 }
 
-void set_scales(const Assembly& assembly, const Part& scale, const Blocks& blocks, PackedMatrix& packed) {
+void set_scales(const Assembly& assembly, const Part& scale, const Blocks& blocks, ScaledCodes& packed) {
   const auto count = [](int64_t size, int64_t block) { return (size - 1) / block + 1; };
   packed.scale =
       assembly.scales(scale, count(packed.codes.rows, blocks.rows), count(packed.codes.columns, blocks.columns));
@@ -151,7 +151,7 @@ void add_packed(Assembly& assembly, const std::string& module, const std::vector
   if (fits.size() > 1 && (fits[1].scheme.bits != fit.scheme.bits || fits[1].in != fit.in))
     assembly.refuse(name, "fits several of the config_groups, expected one");
 
-  PackedMatrix packed;
+  ScaledCodes packed;
   packed.codes = {.stored = codes.info,
                   .rows = out,
                   .columns = fit.in,
@@ -201,7 +201,7 @@ void add_bytes(Assembly& assembly, const std::string& module, const std::vector<
     symmetric = scheme.symmetric;
   }
   if (!blocks) refuse_scheme(assembly, codes, scale);
-  PackedMatrix packed;
+  ScaledCodes packed;
   packed.codes = {.stored = codes.info,
                   .rows = out,
                   .columns = in,

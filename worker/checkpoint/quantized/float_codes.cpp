@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tables of the numbers of 8 bits.
+// Tables of the numbers of 8 bits, and the types of dense elements.
 #include "worker/checkpoint/quantized/float_codes.h"
 
 #include <cmath>
+#include <cstring>
 #include <limits>
+
+#include "worker/base/widest.h"
 
 namespace pm::checkpoint {
 
@@ -37,6 +40,16 @@ const ByteValues& e8m0_values() {
 const ByteValues& exponent_values() {
   static const ByteValues values = make_exponents(std::numeric_limits<float>::infinity());
   return values;
+}
+
+PM_WIDEST void store_floats(const float* from, int64_t count, DType type, std::byte* out) {
+  auto* to = reinterpret_cast<uint16_t*>(out);
+  if (type == DType::F32)
+    std::memcpy(out, from, static_cast<size_t>(count) * sizeof(float));
+  else if (type == DType::BF16)
+    for (int64_t i = 0; i < count; ++i) to[i] = to_bf16(from[i]);
+  else
+    for (int64_t i = 0; i < count; ++i) to[i] = to_f16(from[i]);
 }
 
 }  // namespace pm::checkpoint

@@ -3,7 +3,10 @@
 #pragma once
 #include <array>
 #include <bit>
+#include <cstddef>
 #include <cstdint>
+
+#include "planner/dtype.h"
 
 namespace pm::checkpoint {
 
@@ -56,5 +59,8 @@ inline uint16_t to_f16(float value) {
   const uint32_t large = size > 0x7f800000 ? 0x7e00 : 0x7c00;
   return static_cast<uint16_t>(sign | (size >= 0x47800000 ? large : finite));
 }
+
+/// Writes `count` floats as F32, BF16 or F16.
+void store_floats(const float* from, int64_t count, DType type, std::byte* out);
 
 }  // namespace pm::checkpoint

@@ -19,7 +19,7 @@ std::pair<int64_t, int64_t> stated_block(const nlohmann::json& quantization) {
 }
 
 /// Reads the grid of scales: [rows, columns] of blocks for each matrix, or one scale for a matrix or for all.
-void read_grid(const Assembly& assembly, const Part& scale, PackedMatrix& packed) {
+void read_grid(const Assembly& assembly, const Part& scale, ScaledCodes& packed) {
   std::vector<int64_t> grid = scale.info.shape;
   const bool stacked = packed.matrices > 1;
   const int64_t count = scale.info.bytes / size_of(scale.info.dtype);
@@ -50,7 +50,7 @@ void add_matrix(Assembly& assembly, const std::string& name, bool fp4) {
   if (shape.size() < 2 || shape.size() > 3)
     assembly.refuse(name, "has shape " + shape_text(shape) + ", expected a quantised matrix or a stack of them");
   if (fp4) shape.back() *= 2;
-  PackedMatrix packed;
+  ScaledCodes packed;
   packed.codes = {.stored = weight.info,
                   .rows = shape[shape.size() - 2],
                   .columns = shape.back(),

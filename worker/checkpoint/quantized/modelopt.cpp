@@ -14,7 +14,7 @@ void add_fp8(Assembly& assembly, const std::string& module) {
   if (scale.info.bytes != size_of(DType::F32))
     assembly.refuse(scale.info.name, "has shape " + shape_text(scale.info.shape) + ", expected one number");
   assembly.expect_matrix(codes, "a quantised matrix");
-  PackedMatrix packed;
+  ScaledCodes packed;
   packed.codes = {.stored = codes.info,
                   .rows = codes.info.shape[0],
                   .columns = codes.info.shape[1],

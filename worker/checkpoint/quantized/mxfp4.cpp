@@ -23,7 +23,7 @@ void assemble_mxfp4(Assembly& assembly) {
       assembly.refuse(name, "has shape " + shape_text(shape) + ", expected [experts, out, in / 32, 16]");
     assembly.expect_shape(scales, {shape[0], shape[1], shape[2]});
     const int64_t in = 2 * block_bytes * shape[2];
-    PackedMatrix packed;
+    ScaledCodes packed;
     packed.codes = {
         .stored = blocks.info, .rows = shape[1], .columns = in, .bits = 4, .number = CodeMatrix::Number::E2M1};
     packed.scale = assembly.scales(scales, shape[1], shape[2], true);

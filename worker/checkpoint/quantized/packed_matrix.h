@@ -1,46 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
-// A dense tensor that a quantised checkpoint stores as codes, scales and zero points. Its elements are decoded where
-// they are read, by rectangles: the number of a code is reduced by the zero point and multiplied by the scale of its
-// block.
+// A dense tensor whose elements are decoded where they are read, by rectangles: ScaledCodes of quantised checkpoints,
+// blocks of GGUF files.
 #pragma once
-#include <optional>
+#include <cstdint>
+#include <functional>
 #include <span>
 
-#include "worker/checkpoint/quantized/code_matrix.h"
+#include "worker/checkpoint/checkpoint.h"
 
 namespace pm::checkpoint {
 
+/// Reads strips of a tensor as it is stored, as Checkpoint::read and DirectFiles::read do.
+using ReadStored = std::function<void(const TensorInfo&, std::span<const Strip>, std::span<std::byte>)>;
+
+/// Rows [row, row + rows) and columns [col, col + cols) of a matrix.
+struct Region {
+  int64_t row = 0, rows = 0, col = 0, cols = 0;
+};
+
 /// One matrix, or several behind each other. Immutable; decode() may be called from several threads.
 struct PackedMatrix {
-  CodeMatrix codes;
-  ScaleMatrix scale;
-  int64_t block_rows = 1, block_columns = 1;  ///< of the codes that share a scale
-  std::optional<CodeMatrix> zero;             ///< a zero point for each scale
-  /// Act-order: the group of scales of each row or column, I32 or I64, in place of its index / block.
-  std::optional<TensorInfo> groups;
-  bool groups_of_rows = false;
-  std::optional<TensorInfo> global;  ///< F32 [1], applied to every scale
-  bool divide_by_global = false;
-  std::optional<TensorInfo> dense_shape;  ///< I64 [2]: rows and columns, as the checkpoint states them beside the codes
-  bool transposed = false;                ///< the dense matrices are [codes.columns, codes.rows]
-  int64_t matrices = 1;
-  DType dtype = DType::BF16;     ///< of the dense tensor: F32, F16 or BF16
-  std::optional<DType> rounded;  ///< the type of 16 bits to which products are rounded before `dtype`
-
+  virtual ~PackedMatrix() = default;
   /// The rows of one dense matrix, and its columns.
-  int64_t dense_rows() const { return transposed ? codes.columns : codes.rows; }
-  int64_t dense_columns() const { return transposed ? codes.rows : codes.columns; }
-  /// Decodes a region of one dense matrix into `out`, row after row. Throws Error{ModelUnreadable} for groups that do
-  /// not exist and for a stated shape that differs.
-  void decode(int64_t matrix, const Region&, const ReadStored&, std::byte* out) const;
+  virtual int64_t dense_rows() const = 0;
+  virtual int64_t dense_columns() const = 0;
+  /// Decodes a region of one dense matrix into `out`, row after row, as elements of `dtype`. Throws
+  /// Error{ModelUnreadable} for what only the bytes show to be wrong.
+  virtual void decode(int64_t matrix, const Region&, const ReadStored&, std::byte* out) const = 0;
+  /// Returns whether the format stores [out, in], whatever the module's own order is. Then nothing says which order a
+  /// matrix of Conv1D has.
+  virtual bool is_of_linear() const = 0;
 
- private:
-  struct Tile;
-  void check_shape(const ReadStored&) const;
-  std::vector<int64_t> groups_at(int64_t first, int64_t count, const ReadStored&) const;
-  void read_tile(int64_t matrix, const Region&, const ReadStored&, Tile&) const;
-  void decode_tile(Tile&, std::byte* out, int64_t pitch) const;
-  void decode_part(const Tile&, const Region& part, std::byte* out, int64_t pitch) const;
+  DType dtype = DType::BF16;  ///< of the dense tensor: F32, F16 or BF16
 };
 
 /// Implements Checkpoint::read for a tensor that is `packed`: strips of its dense elements, back to back. Strips begin
