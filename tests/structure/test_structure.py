@@ -96,6 +96,7 @@ BELOW = {
 # Folders whose files may include both ways: a folder and its parts are one idea there.
 WHOLE = {
     "planner/strategies",
+    "worker/checkpoint/gguf",
     "worker/checkpoint/quantized",
     "worker/layers/adapters",
     "worker/layers/convolution",

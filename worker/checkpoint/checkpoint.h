@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A checkpoint folder in Hugging Face format: config.json and the weights, one or several files of safetensors or of
-// PyTorch (.bin). Opening reads headers only.
+// PyTorch (.bin); or a model in GGUF, which is presented as such a folder. Opening reads headers only.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -29,8 +29,9 @@ struct TensorInfo {
   int64_t bytes = 0;   ///< element size x product of the shape
   /// Strides in elements of a tensor that is not row-major in its file (.bin only). Empty: row-major.
   std::vector<int64_t> strides;
-  /// Decodes a tensor that is stored as codes and scales (quantized/packed_matrix.h); `dtype`, `shape` and `bytes` are
-  /// then those of its dense elements, `file` and `offset` those of its codes. Null: the elements are stored.
+  /// Decodes a tensor that is stored as codes and scales, or in blocks (quantized/packed_matrix.h); `dtype`, `shape`
+  /// and `bytes` are then those of its dense elements, `file` and `offset` those of its codes. Null: the elements are
+  /// stored.
   std::shared_ptr<const PackedMatrix> packed;
 };
 
@@ -50,9 +51,10 @@ struct Strip {
 class Checkpoint {
  public:
   /// Reads config.json and the tensor table of every file: model.safetensors, else model.safetensors.index.json, else
-  /// pytorch_model.bin, else pytorch_model.bin.index.json (Hugging Face's order). The tensors of a quantised matrix are
-  /// one dense tensor (quantized/formats.h). Other formats are refused with a message that names them. The embeddings
-  /// of an index (passage_index.h) count as tensors. Throws Error{ModelUnreadable} that names file, tensor or key, what
+  /// pytorch_model.bin, else pytorch_model.bin.index.json (Hugging Face's order), else the only model in GGUF, from
+  /// which config.json follows where there is none (gguf/gguf_model.h). The tensors of a quantised matrix are one dense
+  /// tensor (quantized/formats.h). Other formats are refused with a message that names them. The embeddings of an index
+  /// (passage_index.h) count as tensors. Throws Error{ModelUnreadable} that names file, tensor or key, what
   /// was found and what was expected; the rules for headers are those of the safetensors library.
   static Checkpoint open(const std::filesystem::path& folder);
   /// Opens a file of weights by its name; may throw Error{Model}.

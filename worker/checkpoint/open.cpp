@@ -8,11 +8,14 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <optional>
 #include <set>
 #include <sstream>
 
 #include "worker/base/error.h"
 #include "worker/checkpoint/checkpoint.h"
+#include "worker/checkpoint/gguf/gguf_files.h"
+#include "worker/checkpoint/gguf/gguf_model.h"
 #include "worker/checkpoint/passage_index.h"
 #include "worker/checkpoint/quantized/formats.h"
 #include "worker/checkpoint/random_access_file.h"
@@ -109,11 +112,11 @@ struct Weights {
   std::map<std::string, std::set<std::string>> files;
 };
 
-Weights find_weights(const fs::path& folder) {
+std::optional<Weights> find_weights(const fs::path& folder) {
   std::error_code error;
   for (const bool torch : {false, true}) {
     const std::string file = torch ? "pytorch_model.bin" : "model.safetensors", index = file + ".index.json";
-    if (fs::exists(folder / file, error)) return {.torch = torch, .files = {{file, {}}}};
+    if (fs::exists(folder / file, error)) return Weights{.torch = torch, .files = {{file, {}}}};
     if (!fs::exists(folder / index, error)) continue;
     Weights weights{.index = index, .torch = torch, .files = read_index(folder / index)};
     for (const auto& [shard, names] : weights.files) {
@@ -124,7 +127,7 @@ Weights find_weights(const fs::path& folder) {
     }
     return weights;
   }
-  refuse_missing_weights(folder);
+  return std::nullopt;
 }
 
 }  // namespace
@@ -195,34 +198,46 @@ Checkpoint Checkpoint::open(const fs::path& folder, const Remote& remote) {
     refuse("the model folder " + folder.string() + " does not exist or is not a folder");
   Checkpoint checkpoint;
   checkpoint.folder_ = folder;
-  // A GGUF file or an adapter has no config.json; its format is the better message.
-  if (!fs::exists(folder / "config.json", error)) refuse_unsupported_format(folder);
-  checkpoint.config_ = read_json(folder / "config.json");
-  const Weights weights = find_weights(folder);
-  for (const auto& [file, names] : weights.files) {
+  const bool has_config = fs::exists(folder / "config.json", error);
+  if (has_config) checkpoint.config_ = read_json(folder / "config.json");
+  const ReadStored read = [&](const TensorInfo& tensor, std::span<const Strip> strips, std::span<std::byte> out) {
+    checkpoint.read_stored(tensor, strips, out);
+  };
+  const std::optional<Weights> weights = find_weights(folder);
+  if (const std::vector<std::string> files = gguf_files_in(folder); !files.empty()) {
+    for (const std::string& file : files) {
+      checkpoint.bytes_.push_back(remote(file));
+      checkpoint.files_.push_back(folder / file);
+    }
+    GgufModel model = read_gguf_model(checkpoint.bytes_, checkpoint.config_, read);
+    checkpoint.config_ = std::move(model.config);
+    checkpoint.tensors_ = std::move(model.tensors);
+    return checkpoint;
+  }
+  // An adapter has no config.json; its format is the better message.
+  if (!has_config) refuse_unsupported_format(folder), checkpoint.config_ = read_json(folder / "config.json");
+  if (!weights) refuse_missing_weights(folder);
+  for (const auto& [file, names] : weights->files) {
     const RandomAccessFile& bytes = checkpoint.bytes_.emplace_back(remote(file));
     checkpoint.files_.push_back(folder / file);
-    Header header = weights.torch ? read_torch_file(bytes) : read_safetensors(bytes);
+    Header header = weights->torch ? read_torch_file(bytes) : read_safetensors(bytes);
     for (const std::string& name : names) {
       if (header.tensors.contains(name) || header.unsupported.contains(name)) continue;
-      refuse((folder / weights.index).string() + " says that \"" + name + "\" is in " + file +
+      refuse((folder / weights->index).string() + " says that \"" + name + "\" is in " + file +
              ", which does not have it");
     }
     for (auto& [name, info] : header.tensors) {
-      if (!weights.index.empty() && !names.contains(name)) continue;
+      if (!weights->index.empty() && !names.contains(name)) continue;
       info.file = static_cast<int>(checkpoint.files_.size()) - 1;
       checkpoint.tensors_[name] = std::move(info);
     }
     for (auto& [name, tensor] : header.unsupported) {
-      if (!weights.index.empty() && !names.contains(name)) continue;
+      if (!weights->index.empty() && !names.contains(name)) continue;
       tensor.bytes.file = static_cast<int>(checkpoint.files_.size()) - 1;
       checkpoint.unsupported_[name] = std::move(tensor);
     }
   }
-  if (!assemble_quantized(checkpoint.folder_, checkpoint.config_, checkpoint.tensors_, checkpoint.unsupported_,
-                          [&](const TensorInfo& tensor, std::span<const Strip> strips, std::span<std::byte> out) {
-                            checkpoint.read_stored(tensor, strips, out);
-                          }))
+  if (!assemble_quantized(checkpoint.folder_, checkpoint.config_, checkpoint.tensors_, checkpoint.unsupported_, read))
     refuse_quantized(checkpoint);
   checkpoint.open_index(remote);
   return checkpoint;

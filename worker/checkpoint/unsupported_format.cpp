@@ -20,13 +20,11 @@ namespace {
 struct Form {
   std::string_view ending, what, way_out;
 };
-constexpr std::array<Form, 9> forms{{
+constexpr std::array<Form, 8> forms{{
     {"adapter_model.safetensors", "an adapter (PEFT) without its base model",
      "merge it once: AutoPeftModel...from_pretrained(folder).merge_and_unload().save_pretrained(folder)"},
     {"adapter_model.bin", "an adapter (PEFT) without its base model",
      "merge it once: AutoPeftModel...from_pretrained(folder).merge_and_unload().save_pretrained(folder)"},
-    {".gguf", "llama.cpp's GGUF",
-     "convert it once: AutoModelForCausalLM.from_pretrained(folder, gguf_file=name).save_pretrained(folder)"},
     {".h5", "TensorFlow weights",
      "convert them once with transformers 4: AutoModel.from_pretrained(folder, from_tf=True).save_pretrained(folder), "
      "with the architecture's class"},
@@ -80,13 +78,13 @@ void refuse_missing_weights(const fs::path& folder) {
   for (const std::string& name : names_in(folder))
     if (name.ends_with(".safetensors") || name.ends_with(".bin"))
       refuse(folder.string() + " has weights in " + name +
-             ", but neither model.safetensors, pytorch_model.bin nor an index of several files "
+             ", but neither model.safetensors, pytorch_model.bin, a .gguf file nor an index of several files "
              "(model.safetensors.index.json, "
              "pytorch_model.bin.index.json): name a single file model.safetensors, or write the index with "
              "save_pretrained");
   refuse(folder.string() +
-         " has no weights: neither model.safetensors nor model.safetensors.index.json, pytorch_model.bin or "
-         "pytorch_model.bin.index.json");
+         " has no weights: neither model.safetensors nor model.safetensors.index.json, pytorch_model.bin, "
+         "pytorch_model.bin.index.json or a .gguf file");
 }
 
 void refuse_quantized(const Checkpoint& checkpoint) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "worker/base/error.h"
+#include "worker/checkpoint/quantized/packed_matrix.h"
 #include "worker/policy/binder.h"
 #include "worker/policy/roles.h"
 #include "worker/policy/tensor_slices.h"
@@ -156,7 +157,8 @@ std::optional<Param> Binder::bind(ParamRequest request, const std::vector<std::s
     check_type(*param.tensor, at);
     const bool fits = check_shape(*param.tensor, request, scope.members, at);
     // formats of Linear say nothing about the order in which Conv1D has its matrix
-    if (param.tensor->packed && request.conv1d && param.tensor->shape.size() == 2)
+    const bool linear = param.tensor->packed && param.tensor->packed->is_of_linear();
+    if (linear && request.conv1d && param.tensor->shape.size() == 2)
       add_problem(at, "\"" + param.tensor->name + "\" is a quantised matrix of a Conv1D, which is not supported");
     if (!fits) {
       absent_.insert(request.path);

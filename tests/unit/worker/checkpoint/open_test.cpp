@@ -158,7 +158,6 @@ TEST(Open, OtherFormatsAreRefusedByNameWithWhatToDo) {
   const std::vector<std::array<const char*, 3>> cases = {
       {"tf_model.h5", "TensorFlow", "from_tf=True"},
       {"flax_model.msgpack", "Flax", "from_flax=True"},
-      {"model-q4.gguf", "GGUF", "gguf_file"},
       {"adapter_model.safetensors", "adapter", "merge_and_unload"},
       {"consolidated.00.pth", "own code", "weights_to_hf"},
       {"weights.safetensors", "name a single file", "save_pretrained"}};
