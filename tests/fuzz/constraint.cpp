@@ -32,7 +32,7 @@ TxVocabulary* vocabulary() {
   TxTokenizer* tokenizer = nullptr;
   TxVocabulary* made = nullptr;
   TxBuf error{};
-  hold(succeeds(tx_tokenizer_open(folder.path().c_str(), &tokenizer, &error), error, "opening"), "no tokenizer");
+  hold(succeeds(tx_tokenizer_open(folder.path().c_str(), "", &tokenizer, &error), error, "opening"), "no tokenizer");
   hold(succeeds(tx_vocabulary_build(tokenizer, &made, &error), error, "building"), "no vocabulary");
   tx_tokenizer_free(tokenizer);
   return made;

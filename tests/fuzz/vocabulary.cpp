@@ -98,7 +98,7 @@ struct Folder {
 bool use(const path& folder) {
   TxTokenizer* tokenizer = nullptr;
   TxBuf why{};
-  const int opened = tx_tokenizer_open(folder.c_str(), &tokenizer, &why);
+  const int opened = tx_tokenizer_open(folder.c_str(), "", &tokenizer, &why);
   pm::fuzz::hold(opened != 2, "opening panics: " + pm::fuzz::text(why.ptr, why.len));
   tx_buf_free(why);
   if (!tokenizer) return false;

@@ -24,7 +24,7 @@ BELOW = {
     "worker/base": set(),
     "worker/checkpoint": {"planner", "worker/base"},
     "worker/hub": {"planner", "worker/base", "worker/checkpoint"},
-    "worker/tokenizer": {"worker/base"},
+    "worker/tokenizer": {"worker/base", "worker/checkpoint"},
     "worker/image": {"worker/base"},
     "worker/audio": {"worker/base"},
     "worker/comm": {"worker/base"},

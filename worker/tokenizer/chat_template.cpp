@@ -3,6 +3,7 @@
 #include "worker/tokenizer/chat_template.h"
 
 #include "worker/base/error.h"
+#include "worker/checkpoint/gguf/gguf_tokenizer.h"
 #include "worker/tokenizer/buffer.h"
 
 namespace pm {
@@ -10,7 +11,9 @@ namespace pm {
 std::optional<ChatTemplate> ChatTemplate::find(const std::filesystem::path& folder) {
   TxChat* handle = nullptr;
   Buffer error;
-  if (tx_chat_open(folder.c_str(), &handle, &error) != 0) throw Error(Reason::ModelUnreadable, error.text());
+  const std::string gguf = checkpoint::read_gguf_tokenizer(folder, checkpoint::GgufVocabulary::Omitted);
+  if (tx_chat_open(folder.c_str(), gguf.c_str(), &handle, &error) != 0)
+    throw Error(Reason::ModelUnreadable, error.text());
   if (!handle) return std::nullopt;
   return ChatTemplate(std::shared_ptr<void>(handle, [](void* p) { tx_chat_free(static_cast<TxChat*>(p)); }));
 }

@@ -5,6 +5,7 @@
 #include <array>
 
 #include "worker/base/error.h"
+#include "worker/checkpoint/gguf/gguf_tokenizer.h"
 #include "worker/tokenizer/buffer.h"
 
 namespace pm {
@@ -73,7 +74,9 @@ Tokenizer Tokenizer::open(const std::filesystem::path& folder) {
 std::optional<Tokenizer> Tokenizer::find(const std::filesystem::path& folder, std::string* why) {
   TxTokenizer* handle = nullptr;
   Buffer error;
-  if (tx_tokenizer_open(folder.c_str(), &handle, &error) != 0) throw Error(Reason::ModelUnreadable, error.text());
+  const std::string gguf = checkpoint::read_gguf_tokenizer(folder, checkpoint::GgufVocabulary::Included);
+  if (tx_tokenizer_open(folder.c_str(), gguf.c_str(), &handle, &error) != 0)
+    throw Error(Reason::ModelUnreadable, error.text());
   if (!handle) {
     if (why) *why = error.text();
     return std::nullopt;
@@ -81,7 +84,8 @@ std::optional<Tokenizer> Tokenizer::find(const std::filesystem::path& folder, st
   Tokenizer tokenizer(std::shared_ptr<void>(handle, [](void* p) { tx_tokenizer_free(static_cast<TxTokenizer*>(p)); }));
   int64_t ids[7] = {};
   Buffer problem;
-  if (tx_special_ids(handle, folder.c_str(), ids, &problem) != 0) throw Error(Reason::ModelUnreadable, problem.text());
+  if (tx_special_ids(handle, folder.c_str(), gguf.c_str(), ids, &problem) != 0)
+    throw Error(Reason::ModelUnreadable, problem.text());
   constexpr std::optional<int32_t> SpecialIds::* roles[] = {&SpecialIds::bos, &SpecialIds::eos, &SpecialIds::unk,
                                                             &SpecialIds::sep, &SpecialIds::pad, &SpecialIds::cls,
                                                             &SpecialIds::mask};

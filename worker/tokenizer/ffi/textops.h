@@ -33,11 +33,14 @@ struct TxReplyParser;
 void tx_buf_free(TxBuf);
 void tx_ids_free(TxIds);
 void tx_tokens_free(TxTokens);
-// `path`: the checkpoint's folder. Status 0 with *out == nullptr: it has no tokenizer that can be built, `error` says
-// why.
-int tx_tokenizer_open(const char* path, TxTokenizer** out, TxBuf* error);
+// `path`: the checkpoint's folder. `gguf`: what its GGUF file says about the tokenizer (gguf_tokenizer.h); empty where
+// it has none. Status 0 with *out == nullptr: it has no tokenizer that can be built, `error` says why.
+int tx_tokenizer_open(const char* path, const char* gguf, TxTokenizer** out, TxBuf* error);
 // Ids of bos, eos, unk, sep, pad, cls, mask; -1 for none.
-int tx_special_ids(const TxTokenizer*, const char* path, int64_t out[7], TxBuf* error);
+int tx_special_ids(const TxTokenizer*, const char* path, const char* gguf, int64_t out[7], TxBuf* error);
+// The tokenizer.json that gives the tokenizer of a GGUF file. Status 0 with nothing in `out`: it has none, `error` says
+// why.
+int tx_gguf_tokenizer_json(const char* path, const char* gguf, TxBuf* out, TxBuf* error);
 void tx_tokenizer_free(TxTokenizer*);
 int tx_encode(const TxTokenizer*, const uint8_t* text, size_t len, bool special, TxIds* out, TxBuf* error);
 int tx_encode_tokens(const TxTokenizer*, const uint8_t* first, size_t first_len, const uint8_t* second,
@@ -51,7 +54,7 @@ int tx_vocab_size(const TxTokenizer*, size_t* out, TxBuf* error);
 // Python's str.strip, and str.lower if `lower`.
 int tx_strip(const uint8_t* text, size_t len, bool lower, TxBuf* out, TxBuf* error);
 // Status 0 with *out == nullptr: the folder has no chat template.
-int tx_chat_open(const char* path, TxChat** out, TxBuf* error);
+int tx_chat_open(const char* path, const char* gguf, TxChat** out, TxBuf* error);
 void tx_chat_free(TxChat*);
 // `json`: {"messages", "tools", "documents", "add_generation_prompt", "continue_final_message", "kwargs", "now"}.
 int tx_chat_render(const TxChat*, const uint8_t* json, size_t len, TxBuf* out, TxBuf* error);

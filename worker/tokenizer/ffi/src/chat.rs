@@ -2,6 +2,7 @@
 //! Chat templates: renders a checkpoint's Jinja template as transformers' `apply_chat_template` does, with the same
 //! environment, by minijinja.
 use crate::folder::{self, Folder};
+use crate::gguf::Metadata;
 use crate::python::{self, Json};
 use crate::tokenizer_classes;
 use minijinja::value::{Kwargs, Rest, Serde, Value, ValueKind};
@@ -271,8 +272,8 @@ fn message_of(message: &Data) -> Result<Map<String, Data>, String> {
 
 impl Chat {
     /// Returns None for a folder without a template. Errors: a file that cannot be read, a template that is not Jinja.
-    pub fn open(path: &Path) -> Result<Option<Self>, String> {
-        let folder = Folder::read(path)?;
+    pub fn open(path: &Path, gguf: Option<&Metadata>) -> Result<Option<Self>, String> {
+        let folder = Folder::with_gguf(path, gguf)?;
         let found = sources(path, &folder)?;
         if found.is_empty() {
             return Ok(None);

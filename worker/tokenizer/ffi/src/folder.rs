@@ -2,6 +2,7 @@
 //! Reads what a checkpoint folder says about its tokenizer besides the vocabulary: tokenizer_config.json,
 //! special_tokens_map.json, added_tokens.json and config.json. Rules of transformers'
 //! `PreTrainedTokenizerBase._from_pretrained`.
+use crate::gguf::Metadata;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::fs;
@@ -94,6 +95,15 @@ pub fn token_of(value: &Value, special: bool) -> Option<AddedToken> {
 }
 
 impl Folder {
+    /// Reads a folder whose GGUF file says so much of a tokenizer. The folder's own files come first.
+    pub fn with_gguf(path: &Path, gguf: Option<&Metadata>) -> Result<Self, String> {
+        let mut folder = Folder::read(path)?;
+        for (key, value) in gguf.iter().flat_map(|metadata| &metadata.settings) {
+            folder.settings.entry(key.clone()).or_insert_with(|| value.clone());
+        }
+        Ok(folder)
+    }
+
     pub fn read(path: &Path) -> Result<Self, String> {
         let mut settings = object(&path.join("tokenizer_config.json"))?;
         let mut added = BTreeMap::new();
