@@ -72,6 +72,24 @@ def leftovers(cache: Path) -> list[str]:
     ]
 
 
+@pytest.mark.parametrize(
+    "names", [["m-q4.gguf"], ["m-q4-00001-of-00002.gguf", "m-q4-00002-of-00002.gguf"]], ids=["one file", "parts"]
+)
+def test_the_only_model_in_gguf_is_fetched_with_what_lies_beside_it(hub, worker, names):
+    files = {name: block(3000 + i, i) for i, name in enumerate(names)}
+    more = {"tokenizer.json": b"{}", "mmproj-m.gguf": block(50), "README.md": b"#"}
+    hub.add("org/name", files | more)
+    answer = worker.fetch("hf://org/name")
+    assert tree(answer["folder"]) == files | {"tokenizer.json": b"{}"}
+
+
+def test_a_repository_with_many_quantisations_is_refused_with_their_names(hub, worker):
+    hub.add("org/name", {"m-q4.gguf": block(30), "m-q8.gguf": block(50)})
+    answer = worker.fetch("hf://org/name")
+    assert answer["reason"] == "ModelUnreadable"
+    assert "has 2 models in GGUF, expected one: m-q4.gguf, m-q8.gguf" in answer["message"]
+
+
 def test_only_what_a_worker_needs_is_fetched_and_is_the_same_bytes(hub, worker):
     model = hub.add("org/name", small_model())
     answer = worker.fetch("hf://org/name")

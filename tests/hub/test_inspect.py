@@ -17,10 +17,37 @@ def metadata_of(worker, model, *more):
     return json.loads(done.stdout)
 
 
+def write_gguf(path, llama, **options):
+    """The model in Q8_0. Rows of queries and keys are not put in pairs, for only names and sizes matter."""
+    import gguf
+
+    config, q8 = llama.config, gguf.GGMLQuantizationType.Q8_0
+    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, config.num_hidden_layers)
+    writer = gguf.GGUFWriter(path, "llama", **options)
+    writer.add_context_length(config.max_position_embeddings)
+    writer.add_embedding_length(config.hidden_size)
+    writer.add_block_count(config.num_hidden_layers)
+    writer.add_feed_forward_length(config.intermediate_size)
+    writer.add_head_count(config.num_attention_heads)
+    writer.add_head_count_kv(config.num_key_value_heads)
+    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+    writer.add_token_list([f"token {i}" * 20 for i in range(config.vocab_size)])  # which nobody reads
+    for name, w in llama.state_dict().items():
+        there, data = names.get_name(name, try_suffixes=(".weight",)), w.numpy()
+        if w.dim() == 1:
+            writer.add_tensor(there, data)
+        else:
+            writer.add_tensor(there, gguf.quants.quantize(data, q8), raw_dtype=q8)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
 @pytest.fixture(scope="module")
 def checkpoints(tmp_path_factory):
-    """Llama with weights in one file, in several, and as .bin; GPT-2 with a head tied to the embedding, and with an
-    untied one. Each has a few MiB.
+    """Llama with weights in one file, in several, as .bin and as GGUF in one file and in several; GPT-2 with a head
+    tied to the embedding, and with an untied one. Each has a few MiB.
     """
     import torch
     import transformers
@@ -43,6 +70,9 @@ def checkpoints(tmp_path_factory):
     shutil.copytree(folder / "one", folder / "bin")
     (folder / "bin" / "model.safetensors").unlink()
     torch.save(llama.state_dict(), folder / "bin" / "pytorch_model.bin")
+    for name, most in (("gguf", 0), ("gguf-parts", 9)):
+        (folder / name).mkdir()
+        write_gguf(folder / name / "m.gguf", llama, split_max_tensors=most)
     gpt2 = transformers.GPT2LMHeadModel(
         transformers.GPT2Config(vocab_size=4000, n_embd=128, n_layer=2, n_head=2, n_positions=64)
     )
@@ -56,7 +86,16 @@ def checkpoints(tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    "name, most", [("one", 0.10), ("several", 0.35), ("bin", 0.35), ("repeated", 1.2), ("untied", 1.2)]
+    "name, most",
+    [
+        ("one", 0.10),
+        ("several", 0.35),
+        ("bin", 0.35),
+        ("gguf", 0.35),
+        ("gguf-parts", 0.35),
+        ("repeated", 1.2),
+        ("untied", 1.2),
+    ],
 )
 def test_metadata_from_the_hub_is_those_of_the_folder(hub, worker, checkpoints, name, most):
     folder = checkpoints / name
@@ -64,7 +103,7 @@ def test_metadata_from_the_hub_is_those_of_the_folder(hub, worker, checkpoints, 
     metadata = metadata_of(worker, "hf://org/name")
     assert metadata.pop("revision") == model.commit
     assert metadata == metadata_of(worker, folder)
-    weights = sum(path.stat().st_size for path in folder.iterdir() if path.suffix in (".safetensors", ".bin"))
+    weights = sum(path.stat().st_size for path in folder.iterdir() if path.suffix in (".safetensors", ".bin", ".gguf"))
     print(f"{name}: {hub.sent()} of {weights} bytes of weights in {len(hub.requests)} requests")
     assert hub.sent() <= weights * most + MIB
     assert not list(worker.folder.glob("hub-*")), "nothing stays"
@@ -103,7 +142,9 @@ def test_trouble_on_the_way_is_overcome_and_refusals_are_told_apart(hub, worker)
 @pytest.mark.parametrize(
     "files, words",
     [
-        ({"config.json": b"{}", "model.gguf": b"x"}, "llama.cpp's GGUF"),
+        ({"config.json": b"{}", "model.gguf": b"x"}, "org/name/model.gguf: the mark of GGUF reaches past the end"),
+        ({"q4.gguf": b"x", "q8.gguf": b"x"}, "hf://org/name has 2 models in GGUF, expected one: q4.gguf, q8.gguf"),
+        ({"m-00001-of-00002.gguf": b"x"}, "part 2 is absent"),
         ({"config.json": b"{"}, "hf://org/name/config.json is not JSON"),
         (
             {"config.json": b'{"model_type": "gpt2"}', "model.safetensors": b"\xff" * 100},

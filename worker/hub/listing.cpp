@@ -7,6 +7,7 @@
 #include <set>
 
 #include "worker/base/error.h"
+#include "worker/checkpoint/gguf/gguf_files.h"
 #include "worker/hub/address.h"
 
 namespace pm::hub {
@@ -133,6 +134,15 @@ WeightFiles weight_files(const Listing& listing, const std::string& id) {
       return {*index, {}};
     }
   }
+  std::vector<std::string> names;
+  for (const File& file : listing.files)
+    if (file.path.find('/') == std::string::npos) names.push_back(file.path);
+  if (const std::vector<std::string> parts = checkpoint::choose_gguf_files(names, id + " at " + listing.commit);
+      !parts.empty()) {
+    WeightFiles weights;
+    for (const std::string& part : parts) weights.files.push_back(*listing.find(part));
+    return weights;
+  }
   std::string others;
   for (const File& file : listing.files) {
     for (const std::string_view ending :
@@ -142,8 +152,8 @@ WeightFiles weight_files(const Listing& listing, const std::string& id) {
   }
   unreadable(
       id + " at " + listing.commit +
-      " has no weights that are read: neither model.safetensors, model.safetensors.index.json, pytorch_model.bin nor "
-      "pytorch_model.bin.index.json" +
+      " has no weights that are read: neither model.safetensors, model.safetensors.index.json, pytorch_model.bin, "
+      "pytorch_model.bin.index.json nor a .gguf file" +
       (others.empty() ? "" : "; it has " + others) +
       "; take the original checkpoint of this model, or save it once with save_pretrained");
 }

@@ -37,13 +37,13 @@ Listing listing_of(const std::string& json, const std::string& url);
 std::vector<File> small_files(const Listing&);
 
 /// The files that hold the weights: model.safetensors, else the files of model.safetensors.index.json, else
-/// pytorch_model.bin, else those of pytorch_model.bin.index.json (the order in which checkpoints are opened). Only one
-/// form is used.
+/// pytorch_model.bin, else those of pytorch_model.bin.index.json, else the only model in GGUF (the order in which
+/// checkpoints are opened). Only one form is used.
 struct WeightFiles {
   std::optional<File> index;  ///< of checkpoints in several files
   std::vector<File> files;    ///< of checkpoints without an index
 };
-/// Throws Error{ModelUnreadable} when there are none.
+/// Throws Error{ModelUnreadable} when there are none, and for several models in GGUF.
 WeightFiles weight_files(const Listing&, const std::string& id);
 /// Returns the files that an index names. Throws Error{ModelUnreadable} for invalid JSON and for an index that
 /// names missing files.

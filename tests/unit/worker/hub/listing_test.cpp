@@ -86,8 +86,14 @@ TEST(Selection, TakesOneFormOfTheWeights) {
               ElementsAre("pytorch_model.bin"));
   EXPECT_EQ(weight_files(listing({"model.safetensors.index.json", "pytorch_model.bin"}), "m").index->path,
             "model.safetensors.index.json");
-  EXPECT_THAT(refusal([] { weight_files(listing({"config.json", "q4.gguf"}), "m"); }, Reason::ModelUnreadable),
-              HasSubstr("q4.gguf"));
+  EXPECT_THAT(paths(weight_files(listing({"config.json", "q4.gguf", "mmproj-q4.gguf", "sub/q8.gguf"}), "m").files),
+              ElementsAre("q4.gguf"));
+  EXPECT_THAT(paths(weight_files(listing({"q4-00002-of-00002.gguf", "q4-00001-of-00002.gguf"}), "m").files),
+              ElementsAre("q4-00001-of-00002.gguf", "q4-00002-of-00002.gguf"));
+  EXPECT_THAT(refusal([] { weight_files(listing({"q4.gguf", "q8.gguf"}), "m"); }, Reason::ModelUnreadable),
+              HasSubstr("has 2 models in GGUF, expected one: q4.gguf, q8.gguf"));
+  EXPECT_THAT(refusal([] { weight_files(listing({"config.json", "tf_model.h5"}), "m"); }, Reason::ModelUnreadable),
+              HasSubstr("tf_model.h5"));
 }
 
 TEST(Selection, AnIndexNamesFilesOfTheRepository) {
