@@ -17,6 +17,7 @@
 #include "worker/ops/quantized_matrix.h"
 #include "worker/policy/resolve.h"
 #include "worker/policy/tensor_slices.h"
+#include "worker/tokenizer/gguf_tokenizer_files.h"
 
 namespace pm::cli {
 
@@ -148,9 +149,19 @@ void copy_others(const fs::path& from, const fs::path& to) {
   }
 }
 
+/// Writes the tokenizer that a GGUF file has in its metadata, where the folder has no files of one.
+void write_tokenizer(const fs::path& from, const fs::path& to) {
+  const TokenizerFiles files = make_gguf_tokenizer_files(from);
+  if (!files.why.empty()) std::cerr << "convert: no tokenizer is written: " << files.why << "\n";
+  for (const auto& [name, text] :
+       {std::pair{"tokenizer.json", files.tokenizer}, {"tokenizer_config.json", files.config}})
+    if (!text.empty() && !fs::exists(to / name)) std::ofstream(to / name) << text;
+}
+
 void write_checkpoint(const Checkpoint& files, const std::set<std::string>& matrices, const fs::path& folder,
                       int64_t shard_bytes) {
   copy_others(files.folder(), folder);
+  write_tokenizer(files.folder(), folder);
   std::ofstream(folder / "config.json") << converted_config(files, matrices).dump(2) << "\n";
   checkpoint::SafetensorsWriter out(folder, written(files, matrices), shard_bytes);
   int64_t all = 0, done = 0;

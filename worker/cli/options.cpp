@@ -33,7 +33,8 @@ void ModelOptions::add_to(CLI::App& subcommand) {
   subcommand
       .add_option(
           flag::model.name, model,
-          "Folder of a Hugging Face checkpoint (config.json, *.safetensors or pytorch_model*.bin, tokenizer files)")
+          "Folder of a Hugging Face checkpoint (config.json, *.safetensors or pytorch_model*.bin, tokenizer files), or "
+          "with a model in GGUF")
       ->required();
   subcommand.add_option(flag::policy.name, policy, "Policy file (YAML) to use instead of the built-in policy");
   subcommand.add_option("--ranks", ranks, "Number of ranks (devices) to shard the model over")
