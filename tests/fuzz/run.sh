@@ -40,6 +40,7 @@ wait $first; fuzz policy 10 8000
 fuzz audio 4 8000
 fuzz passages 200 500
 fuzz quantized 60 1200
+fuzz gguf 30 3000
 fuzz adapter 10 3000
 fuzz vocabulary 10 2000
 fuzz constraint 4 1500

@@ -16,6 +16,7 @@ import sys
 import zipfile
 
 import adapter_seeds
+import gguf_seeds
 import PIL.Image
 import quantized_seeds
 import torch
@@ -797,6 +798,7 @@ WORDS = {
     "torch_file": ["PK\x01\x02", "PK\x03\x04", "PK\x05\x06", "PK\x06\x06", "PK\x06\x07", "data.pkl", "byteorder"],
     "passages": ['{"title": "', '", "text": "', '"}\n', '"embeddings"', '"dtype":', '"shape":', '"BF16"', "\\ud800"],
     "quantized": quantized_seeds.WORDS,
+    "gguf": gguf_seeds.WORDS,
     "adapter": adapter_seeds.WORDS,
     "header": ['"dtype":', '"shape":', '"data_offsets":', '"__metadata__":', '"F32"', '"BOOL"', '"F6_E2M3"', '"C64"'],
 }
@@ -855,6 +857,7 @@ if __name__ == "__main__":
         ("hub", hub_answers),
         ("passages", passages),
         ("quantized", quantized_seeds.quantized),
+        ("gguf", gguf_seeds.files),
         ("adapter", adapter_seeds.adapters),
         ("vocabulary", vocabularies),
         ("constraint", constraints),
