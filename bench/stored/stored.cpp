@@ -12,6 +12,7 @@
 #include <random>
 
 #include "worker/checkpoint/checkpoint.h"
+#include "worker/checkpoint/gguf/block_types.h"
 
 namespace {
 
@@ -31,6 +32,8 @@ struct Format {
   std::string name;
   json quantization;  ///< of config.json; null for a dense matrix
   std::vector<Tensor> tensors;
+  std::string_view block_type = {};  ///< of a GGUF file
+  std::string_view block_name = "blk.0.ffn_down.weight";
 };
 
 json compressed(const json& weights) {
@@ -73,6 +76,12 @@ std::vector<Format> formats() {
        {{"w.qweight", "I32", {in, out / 8}},
         {"w.qzeros", "I32", {in / 128, out / 8}},
         {"w.scales", "F16", {in / 128, out}}}},
+      {"GGUF, Q4_0", nullptr, {}, "Q4_0"},
+      {"GGUF, Q8_0", nullptr, {}, "Q8_0"},
+      {"GGUF, Q4_K", nullptr, {}, "Q4_K"},
+      {"GGUF, Q5_K", nullptr, {}, "Q5_K"},
+      {"GGUF, Q6_K", nullptr, {}, "Q6_K"},
+      {"GGUF, Q4_K in pairs", nullptr, {}, "Q4_K", "blk.0.attn_q.weight"},
   };
 }
 
@@ -101,6 +110,25 @@ std::string bytes_of(const Tensor& tensor, std::mt19937& random) {
   return made;
 }
 
+/// Returns a GGUF file of one matrix of random blocks.
+std::string gguf_file(const Format& format, std::mt19937& random) {
+  std::string made = "GGUF";
+  const auto put = [&](auto value) { made.append(reinterpret_cast<const char*>(&value), sizeof(value)); };
+  const auto text = [&](std::string_view value) { put(uint64_t{value.size()}), made += value; };
+  uint32_t id = 0;
+  while (!pm::checkpoint::find_block_type(id) || pm::checkpoint::find_block_type(id)->name != format.block_type) ++id;
+  const pm::checkpoint::BlockType& type = *pm::checkpoint::find_block_type(id);
+  put(uint32_t{3}), put(uint64_t{1}), put(uint64_t{2});
+  text("general.architecture"), put(uint32_t{8}), text("llama");
+  text("llama.attention.head_count"), put(uint32_t{4}), put(uint32_t{32});
+  text(format.block_name), put(uint32_t{2}), put(in), put(out), put(id), put(uint64_t{0});
+  made.resize((made.size() + 31) / 32 * 32);
+  const size_t begin = made.size();
+  made.resize(begin + static_cast<size_t>(out * in / type.elements * type.bytes));
+  for (size_t i = begin; i < made.size(); ++i) made[i] = static_cast<char>(random());
+  return made;
+}
+
 /// A checkpoint of one matrix in a temporary folder.
 class Stored {
  public:
@@ -119,6 +147,11 @@ class Stored {
       data += bytes;
     }
     std::ofstream(folder_ / "config.json") << config;
+    if (!format.block_type.empty()) {
+      std::ofstream(folder_ / "model.gguf", std::ios::binary) << gguf_file(format, random);
+      checkpoint_ = std::make_unique<Checkpoint>(Checkpoint::open(folder_));
+      return;
+    }
     const std::string text = header.dump();
     const uint64_t length = text.size();
     std::ofstream(folder_ / "model.safetensors", std::ios::binary)
