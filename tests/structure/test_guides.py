@@ -50,6 +50,7 @@ EXAMPLES = {
         "fully_sharded": "its source files",
         r"plan\.gathering": "what distinguishes the plans of strategies that gather weights",
     },
+    "architecture of GGUF": {"COMMAND_R": "an architecture", "smaug-bpe": "a pre-tokenizer"},
     "checkpoint format": {r"torch_?[fF]ile|TorchFile|pytorch_model|[^a-z]\.bin\b": "PyTorch's archives"},
 }
 
