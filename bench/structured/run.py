@@ -3,12 +3,12 @@
 vocabulary of 128,000 tokens, greedy and sampled, of this server and of llama.cpp's. bench/structured.sh runs it.
 
 - strings: an array of strings. Nearly every token is allowed at most places.
-- objects: an array of objects with integers, numbers, booleans and a choice. Few tokens are allowed, and many are forced.
+- objects: an array of objects with integers, numbers, booleans and a choice. Few tokens are allowed, many are forced.
 
 No answer can end before its last token: the arrays are longer, and free answers ignore the end token. A result is the
-median of the rounds, in which all kinds of answers take turns; a ratio is the median of the ratios to the free answer of
-the same round. llama.cpp's server answers one request at a time, so it has one client. The first lines are of a unit
-test, which computes the masks alone.
+median of the rounds, in which all kinds of answers take turns; a ratio is the median of the ratios to the free answer
+of the same round. llama.cpp's server answers one request at a time, so it has one client. The first lines are of a
+unit test, which computes the masks alone.
 """
 
 import argparse

@@ -182,7 +182,7 @@ class ControlPlane:
 
     def audit(self) -> list[dict]:
         """Returns the requests of the operator so far, oldest first."""
-        # Of bytes, only line feeds and carriage returns end a line; strings also end one at U+0085, which JSON may hold.
+        # Lines of bytes end at line feeds; those of strings also end at U+0085, which JSON may hold.
         lines = (self.folder / "audit.log").read_bytes().splitlines(keepends=True)
         return [
             entry
