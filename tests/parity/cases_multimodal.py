@@ -203,11 +203,10 @@ MODEL_TYPES = (*_FAMILIES, *_TEXTS)
 WITH_EXPERTS = ("qwen3_vl_moe", "qwen3_vl_moe_text", "llama4")
 
 # names of what is no part of the text
-TOWERS = tuple(
+_TOWERS = tuple(
     before + name
     for before in ("", "model.")
     for name in (
-        "vision_model.",
         "vision_tower.",
         "audio_tower.",
         "embed_vision.",
@@ -217,6 +216,12 @@ TOWERS = tuple(
         "image_newline",
     )
 )
+
+
+def tower_prefixes(model_type):
+    """How names of tensors begin that are no part of the text."""
+    return (*_TOWERS, "vision_model.") if model_type == "llama4" else _TOWERS  # CLIP's own tower is a vision_model too
+
 
 # families whose images may have any size
 ANY_SIZE = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe")
@@ -229,7 +234,7 @@ def is_unread(settings):
     """Returns a function that says of a tensor whether no answer needs it: towers, or what they have behind the state
     that stands among the tokens."""
     if settings["model_type"] not in READ_IMAGES or "vision_config" not in settings:
-        return lambda name: name.startswith(TOWERS)
+        return lambda name: name.startswith(tower_prefixes(settings["model_type"]))
     if settings["model_type"] != "llava":  # which reads the last state
         return lambda name: False
     layers, state = settings["vision_config"]["num_hidden_layers"], settings.get("vision_feature_layer", -2)

@@ -164,11 +164,11 @@ def serve(tmp_path):
     """serve(class_name, config, ...) -> (server, model, tokenizer)"""
     servers = []
 
-    def start(class_name, config, tokenizer=None, processor=None, change=lambda folder: None):
+    def start(class_name, config, tokenizer=None, processor=None, change=lambda folder: None, options=()):
         folder = tmp_path / class_name
         model = build(folder, class_name, config, tokenizer, processor)
         change(folder)
-        servers.append(Server(folder))
+        servers.append(Server(folder, options=options))
         return servers[-1], model
 
     yield start

@@ -36,7 +36,7 @@ def exposed(text):
 
 
 def test_the_page_lists_every_metric_that_a_server_shows_and_no_other(serve):  # noqa: F811
-    server, _ = serve("GPT2LMHeadModel", gpt2(), byte_pairs())
+    server, _ = serve("GPT2LMHeadModel", gpt2(), byte_pairs(), options=("--kv-precision", "I8"))
     server.ask("/v1/completions", {"prompt": "the cat sat", "max_tokens": 4})
     server.refused("/v1/completions", {"prompt": 5}, 400)
     text = server.get("/metrics").text

@@ -36,14 +36,15 @@ def test_inspection_says_the_sizes_of_the_text_and_what_is_not_loaded(case):
     assert f"{text['num_hidden_layers']} layers, hidden {text['hidden_size']}, heads 6 (kv 2)" in said
     assert f"vocabulary {text['vocab_size']}, positions {text['max_position_embeddings']}" in said
     towers = said.partition("not loaded:")[2].split()
-    assert towers and all(name.startswith(cases_multimodal.TOWERS) for name in towers)
+    assert towers and all(name.startswith(cases_multimodal.tower_prefixes(case.model_type)) for name in towers)
 
 
 def test_metadata_for_plans_counts_the_text_alone():
     done = worker.run("inspect", "--model", fixtures.checkpoint(CASES[0]), "--json")
     assert done.returncode == 0, done.stderr
     stored = load_file(fixtures.checkpoint(CASES[0]) / "model.safetensors")
-    text = [tensor.size for name, tensor in stored.items() if not name.startswith(cases_multimodal.TOWERS)]
+    towers = cases_multimodal.tower_prefixes(CASES[0].model_type)
+    text = [tensor.size for name, tensor in stored.items() if not name.startswith(towers)]
     assert json.loads(done.stdout)["parameters"] == sum(text)
 
 

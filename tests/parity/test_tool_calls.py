@@ -240,7 +240,8 @@ def test_messages_are_sent_back(qwen):
     call = {"id": "a", "type": "function", "function": {"name": "weather", "arguments": '{"city": "Zug"}'}}
     answer = {"role": "assistant", "content": None, "reasoning": "why", "tool_calls": [call]}
     messages = [*MESSAGES, answer, {"role": "tool", "tool_call_id": "a", "content": "rain"}]
-    assert qwen.ask(messages=messages, tools=TOOLS, max_tokens=4).usage.completion_tokens == 4
+    reply = qwen.ask(messages=messages, tools=TOOLS, max_tokens=4, extra_body={"ignore_eos": True})
+    assert reply.usage.completion_tokens == 4
 
 
 def test_token_ids_and_log_probabilities_belong_to_all_of_the_reply(qwen):
