@@ -38,8 +38,12 @@ struct Shape {
 
 bool is_codes(at::ScalarType type) { return type == at::kChar || type == at::kByte; }
 
-/// Returns whether this CPU rounds codes to the type of the products.
-bool rounds(at::ScalarType product) { return product == at::kBFloat16 && ops::kernels().bf16_products; }
+/// Returns the tolerance of codes on this CPU, which may round them and x to the type of the products, or x to integers
+/// of 16 bits.
+double tolerance_of_codes(at::ScalarType product) {
+  if (product == at::kBFloat16 && ops::kernels().bf16_products) return rounding_error(product);
+  return product != at::kFloat && ops::kernels().coded_products ? rounding_error(at::kHalf) : fp32_tolerance;
+}
 
 Matrix random_matrix(const Shape& shape) {
   Matrix matrix;
@@ -80,7 +84,7 @@ void add_cases(std::vector<Case>& cases, const Shape& shape) {
                      (codes && product != at::kFloat ? std::string(" for ") + type_name(product) : "") +
                      (shape.input_bits > 0 ? ", x rounded" : "") + ", " + std::to_string(rows) +
                      (rows == 1 ? " row" : " rows"),
-             .tolerance = codes && rounds(product) ? rounding_error(product) : fp32_tolerance,
+             .tolerance = codes ? tolerance_of_codes(product) : fp32_tolerance,
              .is_large = shape.is_large};
     if (prefill || product != at::kFloat)
       one.device_tolerance = codes && product != at::kFloat ? rounding_error(product) : matrix_unit_tolerance;

@@ -85,7 +85,8 @@ def test_codes_and_scales_stay_those_of_the_checkpoint(pair, twins, runner, name
     ours = runner.forward(stored, inputs=TOKENS, precision="I4", **LAYOUTS[layout])
     exact = runner.forward(twins[name, "float32"], inputs=TOKENS, precision="F32", ranks=1)
     rounded = runner.forward(twins[name, "bfloat16"], inputs=TOKENS, precision="BF16", ranks=1)
-    assert min(off(ours, exact), off(ours, rounded)) < 1e-4, "products in fp32, or where the CPU has them in bf16"
+    # products in fp32, and on CPUs with AVX2 of activations as integers of 16 bits; or where the CPU has them in bf16
+    assert off(ours, exact) < 1e-3 or off(ours, rounded) < 1e-4
 
 
 def test_scales_of_f16_are_rounded_to_bf16_and_their_codes_stay(sources, runner, tmp_path):  # noqa: F811

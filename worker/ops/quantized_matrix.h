@@ -28,8 +28,8 @@ struct CodeLayout {
 struct QuantizedMatrix {
   at::Tensor codes, scales;
   CodeLayout layout;
-  /// The type of the model's other parameters. Where it has 16 bits, a device may round x and W to it, for its matrix
-  /// units.
+  /// The type of the model's other parameters. If it has 16 bits, a device may round x and W to it, for its matrix
+  /// units, or x to integers of 16 bits with a scale for each group.
   at::ScalarType compute_type = at::kFloat;
 
   int64_t out() const { return codes.size(0); }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // CPU linear layers. A model in BF16 on a CPU whose vector units multiply bf16 numbers: those, for any number of rows.
-// Otherwise a few rows of x: kernels that read the weights once as they are stored. Many rows: the matrix unit, for
-// weights of fewer than 32 bits where the CPU has one, or the vector units, or on other CPUs ATen's GEMM, for which
-// kernels widen codes.
+// Otherwise a few rows of x: kernels that read the weights once as they are stored, on CPUs with AVX2 and for models in
+// 16 bits codes as integers. Many rows: the matrix unit, for weights of fewer than 32 bits where the CPU has one, or
+// the vector units, or on other CPUs ATen's GEMM, for which kernels widen codes.
 #include <ATen/ATen.h>
 
 #include "worker/ops/cpu/backend.h"
@@ -81,7 +81,11 @@ at::Tensor product(const at::Tensor& x, const Gemv& whole, at::ScalarType type, 
                    int64_t row_bytes) {
   const Kernels& of = kernels();
   if (type == at::kBFloat16 && of.bf16_products) return packed_linear(x, whole, bias, *of.bf16_products);
-  if (x.size(0) <= most_rows(whole.type)) return few_rows(x, whole, bias, row_bytes);
+  if (type != at::kFloat && of.coded_products && whole.group == 32 && x.size(0) <= of.coded_rows)
+    return packed_linear(x, whole, bias, *of.coded_products);
+  if (x.size(0) <= most_rows(whole.type))
+    return of.few_products && whole.group == 0 ? packed_linear(x, whole, bias, *of.few_products)
+                                               : few_rows(x, whole, bias, row_bytes);
   if (whole.type != Element::F32 && of.tiles) return tiled_linear(x, whole, bias);
   return of.fp32_products ? packed_linear(x, whole, bias, *of.fp32_products) : at::Tensor();
 }

@@ -29,8 +29,8 @@ struct Product {
   int64_t x_inputs, rows;
   float* y;
 
-  bool pairs() const { return products.bytes == 2; }
-  bool integers() const { return products.bytes == 1; }
+  bool pairs() const { return products.operands == OperandType::Bf16; }
+  bool integers() const { return products.operands == OperandType::Integers; }
 
   /// Widens inputs [begin, begin + inputs) of `count` rows of the weights from `first` on to rows of `stride` numbers.
   void widen(int64_t first, int64_t count, int64_t begin, int64_t inputs, int64_t stride, std::byte* to) const {
@@ -77,6 +77,12 @@ struct Product {
                        .outputs = count,
                        .y = y + first,
                        .stride = weights.out};
+    if (products.multiply_any) {
+      Gemv of = weights;
+      of.first = first;
+      of.last = first + count;
+      return products.multiply_any(of, part);
+    }
     if (describe_stored(first, part)) return products.multiply(part);
     for (const int64_t end = first + count; first < end; first += part.outputs) {
       part.outputs = std::min(end - first, most_outputs);
@@ -155,7 +161,9 @@ at::Tensor packed_linear(const at::Tensor& given, const Gemv& weights, const at:
     return y;
   }
   const int64_t blocks = (rows + block_rows - 1) / block_rows, share = out / (4 * threads.threads());
-  const int64_t size = std::clamp<int64_t>((share + 3) / 4 * 4, 4, most_outputs), chunks = (out + size - 1) / size;
+  const int64_t least = products.tile_outputs;
+  const int64_t size = std::clamp((share + least - 1) / least * least, least, most_outputs);
+  const int64_t chunks = (out + size - 1) / size;
   threads.parallel_for(blocks * chunks, [&](int64_t i) {
     const int64_t first = i % chunks * size, last = std::min(out, first + size);
     const int64_t begin = tiles * (i / chunks) / blocks, end = tiles * (i / chunks + 1) / blocks;

@@ -24,10 +24,13 @@ struct Operands {
   std::vector<at::ScalarType> weights;  ///< floating-point types that they take
 };
 
-std::vector<Operands> operands() {
+/// Of products that take weights as codes, too, or of all.
+std::vector<Operands> operands(bool with_codes) {
   std::vector<Operands> found;
   for (int i = 0; i < supported_kernels().count; ++i) {
     const Kernels& kernels = *supported_kernels().list[i];
+    if (kernels.few_products && !with_codes)
+      found.push_back({"few_rows", kernels.few_products, {at::kFloat, at::kHalf, at::kBFloat16}});
     if (kernels.fp32_products)
       found.push_back({kernels.name, kernels.fp32_products, {at::kFloat, at::kHalf, at::kBFloat16}});
     if (kernels.bf16_products) found.push_back({kernels.name, kernels.bf16_products, {at::kBFloat16}});
@@ -42,12 +45,19 @@ class PackedLinear : public testing::TestWithParam<Operands> {
     return packed_linear(x, described(w), bias, *GetParam().products);
   }
   /// Returns x as it enters.
-  at::Tensor entering(const at::Tensor& x) const { return GetParam().products->bytes == 2 ? x.to(at::kBFloat16) : x; }
+  at::Tensor entering(const at::Tensor& x) const {
+    return GetParam().products->operands == OperandType::Bf16 ? x.to(at::kBFloat16) : x;
+  }
 };
+std::string name_of(const testing::TestParamInfo<Operands>& info) {
+  return std::string(info.param.name) + (info.param.products->operands == OperandType::Bf16 ? "_pairs" : "_fp32");
+}
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(PackedLinear);
-INSTANTIATE_TEST_SUITE_P(Operands, PackedLinear, testing::ValuesIn(operands()), [](const auto& info) {
-  return std::string(info.param.name) + (info.param.products->bytes == 2 ? "_pairs" : "_fp32");
-});
+INSTANTIATE_TEST_SUITE_P(Operands, PackedLinear, testing::ValuesIn(operands(/*with_codes=*/false)), name_of);
+
+class PackedCodes : public PackedLinear {};
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(PackedCodes);
+INSTANTIATE_TEST_SUITE_P(Operands, PackedCodes, testing::ValuesIn(operands(/*with_codes=*/true)), name_of);
 
 TEST_P(PackedLinear, HasTheProductsOfFp64ForEverySizeOfEachOperand) {
   for (at::ScalarType type : GetParam().weights) {
@@ -78,7 +88,7 @@ const CodeLayout layouts[] = {{7, 32},      {33, 32},     {2080, 32},    {4500, 
                               {2500, 2500}, {1500, 2048}, {320, 80},     {2400, 80},   {1500, 100},  {48, 8},
                               {7, 32, 4},   {33, 32, 4},  {2080, 32, 4}, {333, 32, 4}, {4500, 32, 4}};
 
-TEST_P(PackedLinear, HasTheProductsOfCodesInGroupsOfEverySize) {
+TEST_P(PackedCodes, HaveTheProductsOfGroupsOfEverySize) {
   for (const CodeLayout& layout : layouts) {
     const QuantizedMatrix whole = quantized(at::randn({45, layout.in}), layout);
     for (const QuantizedMatrix& w : {whole, whole.rows(11, 20)}) {
@@ -97,7 +107,7 @@ TEST_P(PackedLinear, HasTheProductsOfCodesInGroupsOfEverySize) {
   }
 }
 
-TEST_P(PackedLinear, RowsTimesCodesHaveTheSameBitsInAnyCompany) {
+TEST_P(PackedCodes, RowsHaveTheSameBitsInAnyCompany) {
   for (const CodeLayout& layout : layouts) {
     const QuantizedMatrix w = quantized(at::randn({70, layout.in}), layout);
     const at::Tensor x = at::randn({40, layout.in}), whole = packed_linear(x, described(w), {}, *GetParam().products);
@@ -148,7 +158,22 @@ TEST_P(PackedLinear, InfinitiesAndNaNsStayInTheirRows) {
   EXPECT_EQ(y[5][7].item<float>(), 40);
 }
 
-const PackedProducts* integer_products() { return kernels().integer_products; }
+std::vector<const Kernels*> kernels_with(const PackedProducts* Kernels::* products) {
+  std::vector<const Kernels*> found;
+  for (int i = 0; i < supported_kernels().count; ++i)
+    if (supported_kernels().list[i]->*products) found.push_back(supported_kernels().list[i]);
+  return found;
+}
+
+class IntegerProducts : public testing::TestWithParam<const Kernels*> {
+ protected:
+  at::Tensor computed(const at::Tensor& x, const QuantizedMatrix& w) const {
+    return packed_linear(x, described(w), {}, *GetParam()->integer_products);
+  }
+};
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(IntegerProducts);
+INSTANTIATE_TEST_SUITE_P(Kernels, IntegerProducts, testing::ValuesIn(kernels_with(&Kernels::integer_products)),
+                         [](const auto& info) { return std::string(info.param->name); });
 
 QuantizedMatrix with_a_scale_for_each_row(const at::Tensor& w) { return quantized(w, {0, w.size(1), 8, 8}); }
 
@@ -169,23 +194,25 @@ TEST(IntegerLinear, IsTheProductOfRoundedInputsOnEveryBackend) {
   }
 }
 
-TEST(IntegerLinear, SumsAreExactWhateverTheCompanyAndTheThreads) {
-  if (!integer_products()) GTEST_SKIP() << "this CPU has no VNNI";
+TEST_P(IntegerProducts, AreExactWhateverTheCompanyAndTheThreads) {
   at::manual_seed(3);
-  const at::Tensor x = at::randn({300, 3000});
-  const QuantizedMatrix w = with_a_scale_for_each_row(at::randn({130, 3000}));
-  const at::Tensor whole = linear(x, w, {}), largest = at::amax(at::abs(x), 1, true);
-  const at::Tensor integers = at::round(x * (127 / largest)).to(at::kLong);
-  const at::Tensor sums = at::mm(integers.to(at::kDouble), w.codes.to(at::kDouble).t());
-  EXPECT_TRUE(at::equal(whole, sums.to(at::kFloat) * (largest / 127) * w.scales.to(at::kFloat).view({1, 130})));
-  const int before = at::get_num_threads();
-  for (const auto& [first, count] : {std::pair<int64_t, int64_t>{0, 1}, {299, 1}, {5, 2}, {100, 6}, {17, 90}}) {
-    at::set_num_threads(count % 2 ? 1 : 3);
-    EXPECT_TRUE(at::equal(linear(x.narrow(0, first, count), w, {}), whole.narrow(0, first, count)));
-    EXPECT_TRUE(at::equal(linear(x.narrow(0, first, count), w.rows(9, 50), {}),
-                          whole.narrow(0, first, count).narrow(1, 9, 50)));
+  for (int64_t in : {1, 15, 17, 1023, 1040, 3000}) {
+    const at::Tensor x = at::randn({300, in});
+    const QuantizedMatrix w = with_a_scale_for_each_row(at::randn({133, in}));
+    const at::Tensor whole = computed(x, w), largest = at::amax(at::abs(x), 1, true);
+    const at::Tensor integers = at::round(x * (127 / largest)).to(at::kLong);
+    const at::Tensor sums = at::mm(integers.to(at::kDouble), w.codes.to(at::kDouble).t());
+    EXPECT_TRUE(at::equal(whole, sums.to(at::kFloat) * (largest / 127) * w.scales.to(at::kFloat).view({1, 133})));
+    const int before = at::get_num_threads();
+    for (const auto& [first, count] :
+         {std::pair<int64_t, int64_t>{0, 1}, {299, 1}, {5, 2}, {40, 3}, {100, 6}, {130, 7}, {17, 90}}) {
+      at::set_num_threads(count % 2 ? 1 : 3);
+      EXPECT_TRUE(at::equal(computed(x.narrow(0, first, count), w), whole.narrow(0, first, count)));
+      EXPECT_TRUE(at::equal(computed(x.narrow(0, first, count), w.rows(9, 50)),
+                            whole.narrow(0, first, count).narrow(1, 9, 50)));
+    }
+    at::set_num_threads(before);
   }
-  at::set_num_threads(before);
 }
 
 TEST(IntegerLinear, TheLargestIntegersDoNotOverflow) {
@@ -207,6 +234,73 @@ TEST(IntegerLinear, RowsOfZerosTinyNumbersAndInfinitiesStayAlone) {
   for (const at::Tensor& y :
        {linear(x, with_a_scale_for_each_row(at::ones({6, 100})), {}),
         Backend().quantized_linear(x, with_a_scale_for_each_row(at::ones({6, 100})), {}, at::kFloat)}) {
+    EXPECT_EQ(y[0][0].item<float>(), 0);
+    EXPECT_EQ(y[1][5].item<float>(), 0);
+    EXPECT_FALSE(std::isfinite(y[2][0].item<float>()));
+    EXPECT_FALSE(std::isfinite(y[3][5].item<float>()));
+    EXPECT_NEAR(y[4][0].item<float>(), 100, 0.5);
+  }
+}
+
+class CodedProducts : public testing::TestWithParam<const Kernels*> {
+ protected:
+  void SetUp() override { at::manual_seed(4); }
+  at::Tensor computed(const at::Tensor& x, const QuantizedMatrix& w) const {
+    return packed_linear(x, described(w), {}, *GetParam()->coded_products);
+  }
+};
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(CodedProducts);
+INSTANTIATE_TEST_SUITE_P(Kernels, CodedProducts, testing::ValuesIn(kernels_with(&Kernels::coded_products)),
+                         [](const auto& info) { return std::string(info.param->name); });
+
+const CodeLayout groups_of_32[] = {{1, 32},    {31, 32},    {32, 32},     {100, 32},    {288, 32},    {2080, 32},
+                                   {1, 32, 4}, {33, 32, 4}, {288, 32, 4}, {300, 32, 4}, {2080, 32, 4}};
+
+/// Returns x with each group of 32 inputs as integers up to 32767 times a scale.
+at::Tensor rounded_groups(const at::Tensor& x) {
+  at::Tensor rounded = x.clone();
+  for (int64_t first = 0; first < x.size(1); first += 32) {
+    at::Tensor group = rounded.narrow(1, first, std::min<int64_t>(32, x.size(1) - first));
+    const at::Tensor largest = at::amax(at::abs(group), 1, true);
+    group.copy_(at::round(group * (32767 / largest)) * (largest / 32767));
+  }
+  return rounded;
+}
+
+TEST_P(CodedProducts, AreThoseOfInputsRoundedTo16Bits) {
+  for (const CodeLayout& layout : groups_of_32) {
+    const QuantizedMatrix whole = quantized(at::randn({45, layout.in}), layout, at::kBFloat16);
+    for (const QuantizedMatrix& w : {whole, whole.rows(11, 19)}) {
+      for (int64_t rows : {1, 2, 3, 4, 7, 12}) {
+        const at::Tensor x = at::randn({rows, layout.in}) * at::exp(2 * at::randn({rows, layout.in}));
+        const at::Tensor want = at::mm(rounded_groups(x).to(at::kDouble), dequantized(w).to(at::kDouble).t()),
+                         magnitude = at::mm(at::abs(x), at::abs(dequantized(w)).t()) + 1e-6;
+        EXPECT_LT(((computed(x, w).to(at::kDouble) - want) / magnitude).abs().max().item<double>(), 1e-6)
+            << layout.bits << " bits, " << layout.in << " inputs, " << rows << " rows";
+      }
+    }
+  }
+}
+
+TEST_P(CodedProducts, HaveTheSameBitsInAnyCompany) {
+  for (const CodeLayout& layout : groups_of_32) {
+    const QuantizedMatrix w = quantized(at::randn({70, layout.in}), layout, at::kBFloat16);
+    const at::Tensor x = at::randn({12, layout.in}), whole = computed(x, w);
+    for (const auto& [first, count] : {std::pair<int64_t, int64_t>{0, 1}, {11, 1}, {7, 2}, {5, 3}, {3, 7}})
+      EXPECT_TRUE(at::equal(computed(x.narrow(0, first, count), w), whole.narrow(0, first, count)))
+          << layout.bits << " bits, " << layout.in << " inputs, " << count << " rows from " << first;
+  }
+}
+
+TEST_P(CodedProducts, OfZerosTinyNumbersAndInfinitiesStayInTheirRows) {
+  for (int bits : {8, 4}) {
+    const QuantizedMatrix w = quantized(at::ones({6, 100}), {100, 32, bits}, at::kBFloat16);
+    const at::Tensor x = at::ones({5, 100});
+    x[0].zero_();
+    x[1].fill_(1e-38f);
+    x[2][7] = std::numeric_limits<float>::infinity();
+    x[3][99] = NAN;
+    const at::Tensor y = computed(x, w);
     EXPECT_EQ(y[0][0].item<float>(), 0);
     EXPECT_EQ(y[1][5].item<float>(), 0);
     EXPECT_FALSE(std::isfinite(y[2][0].item<float>()));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The CPU kernels gemv() and widen() of kernels.h, compiled once per instruction set with PM_ISA (a namespace) and
 // PM_LANES (floats of a vector).
+#pragma once
 #include "worker/ops/cpu/kernels/kernels.h"
 #include "worker/ops/cpu/kernels/vectors.h"
 
@@ -39,6 +40,12 @@ struct Stored {
 
 constexpr int64_t group = 32;  // of codes whose scale serves several vectors
 
+template <int Count>
+inline Vectors<Count> scaled(Vectors<Count> numbers, Floats scale) {
+  for (Floats& some : numbers.of) some *= scale;
+  return numbers;
+}
+
 /// Codes of a row with their scales.
 template <typename Code>
 struct Codes {
@@ -50,6 +57,8 @@ struct Codes {
         scales(reinterpret_cast<const BF16*>(g.scales) + o * g.scale_stride),
         stride(g.w_stride),
         scale_stride(g.scale_stride) {}
+  /// The scale of group n of row i, if a group has 32 inputs.
+  Floats scale_of(int64_t i, int64_t n) const { return all(scales + i * scale_stride + n); }
 };
 
 /// Eight-bit codes with a scale for each 32 inputs.
@@ -57,13 +66,13 @@ struct Bytes32 : Codes<int8_t> {
   static constexpr int64_t line = 64;
   static constexpr int vectors = group / PM_LANES, span = group;
   using Codes::Codes;
-  Vectors<vectors> at(int64_t i, int64_t n) const {
-    const Floats scale = all(scales + i * scale_stride + n);
+  Vectors<vectors> numbers(int64_t i, int64_t n) const {
     const int8_t* from = w + i * stride + n * span;
     Vectors<vectors> found;
-    for (int v = 0; v < vectors; ++v) found.of[v] = load(from + v * PM_LANES) * scale;
+    for (int v = 0; v < vectors; ++v) found.of[v] = load(from + v * PM_LANES);
     return found;
   }
+  Vectors<vectors> at(int64_t i, int64_t n) const { return scaled(numbers(i, n), scale_of(i, n)); }
   float one(int64_t i, int64_t k) const {
     return PM_ISA::one(w[i * stride + k]) * PM_ISA::one(scales[i * scale_stride + k / group]);
   }
@@ -95,8 +104,16 @@ struct Nibbles32 : Codes<uint8_t> {
   static constexpr int64_t line = 128;
   static constexpr int vectors = group / PM_LANES, span = group;
   using Codes::Codes;
+#if PM_LANES == 8 && defined(__AVX2__)
+  Vectors<vectors> numbers(int64_t i, int64_t n) const {
+    Vectors<vectors> found;
+    decode_group(w + i * stride + n * (span / 2), found.of);
+    return found;
+  }
+  Vectors<vectors> at(int64_t i, int64_t n) const { return scaled(numbers(i, n), scale_of(i, n)); }
+#else
   Vectors<vectors> at(int64_t i, int64_t n) const {
-    const NibbleDecoder decoder(all(scales + i * scale_stride + n));
+    const NibbleDecoder decoder(scale_of(i, n));
     const uint8_t* from = w + i * stride + n * (span / 2);
     Vectors<vectors> found;
     for (int v = 0; v < vectors / 2; ++v) {
@@ -106,6 +123,7 @@ struct Nibbles32 : Codes<uint8_t> {
     }
     return found;
   }
+#endif
   float one(int64_t i, int64_t k) const {
     const uint8_t byte = w[i * stride + k / group * 16 + k % 16];
     const int code = k % group >= 16 ? byte >> 4 : byte & 15;
@@ -120,6 +138,16 @@ template <int Outputs, int Rows, typename Weights>
 __attribute__((always_inline)) inline Sums<Outputs, Rows> step(Sums<Outputs, Rows> sums, Weights w, const float* x,
                                                                int64_t in, int64_t n) {
   for (int i = 0; i < Outputs; ++i) {
+    if constexpr (PM_LANES == 8 && Weights::vectors == 4) {  // a sum of its own, which is scaled once
+      const Vectors<4> numbers = w.numbers(i, n);
+      const Floats scale = w.scale_of(i, n);
+      for (int r = 0; r < Rows; ++r) {
+        const float* from = x + r * in + n * Weights::span;
+        const auto product = [&](int v) { return numbers.of[v] * load(from + v * PM_LANES); };
+        sums.of[i][r] += ((product(0) + product(1)) + (product(2) + product(3))) * scale;
+      }
+      continue;
+    }
     const Vectors<Weights::vectors> weights = w.at(i, n);
     for (int v = 0; v < Weights::vectors; ++v)
       for (int r = 0; r < Rows; ++r)
@@ -227,19 +255,25 @@ void typed(const Gemv& g) {
   }
 }
 
-void gemv(const Gemv& g) {
+/// Calls f.operator()<Weights>() with the type of the weights.
+template <typename Function>
+__attribute__((always_inline)) inline void with_weights(const Gemv& g, Function f) {
   if (g.type == Element::F32)
-    typed<Stored<float>>(g);
+    f.template operator()<Stored<float>>();
   else if (g.type == Element::F16)
-    typed<Stored<F16>>(g);
+    f.template operator()<Stored<F16>>();
   else if (g.type == Element::BF16)
-    typed<Stored<BF16>>(g);
+    f.template operator()<Stored<BF16>>();
   else if (g.type == Element::I4)
-    typed<Nibbles32>(g);
+    f.template operator()<Nibbles32>();
   else if (g.group == group)
-    typed<Bytes32>(g);
+    f.template operator()<Bytes32>();
   else
-    typed<BytesOfAnyGroup>(g);
+    f.template operator()<BytesOfAnyGroup>();
+}
+
+void gemv(const Gemv& g) {
+  with_weights(g, [&]<typename Weights>() { typed<Weights>(g); });
 }
 
 template <typename Weights>
@@ -256,18 +290,7 @@ void widen_rows(const Gemv& g, float* out) {
 }
 
 void widen(const Gemv& g, float* out) {
-  if (g.type == Element::F32)
-    widen_rows<Stored<float>>(g, out);
-  else if (g.type == Element::F16)
-    widen_rows<Stored<F16>>(g, out);
-  else if (g.type == Element::BF16)
-    widen_rows<Stored<BF16>>(g, out);
-  else if (g.type == Element::I4)
-    widen_rows<Nibbles32>(g, out);
-  else if (g.group == group)
-    widen_rows<Bytes32>(g, out);
-  else
-    widen_rows<BytesOfAnyGroup>(g, out);
+  with_weights(g, [&]<typename Weights>() { widen_rows<Weights>(g, out); });
 }
 
 }  // namespace

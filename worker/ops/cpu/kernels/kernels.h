@@ -57,8 +57,8 @@ static_assert(max_attend_keys % block_tokens == 0, "a split of the keys begins a
 
 struct Kernels {
   const char* name;
-  int64_t fp32_rows, half_rows, code_rows;  ///< up to so many rows of x gemv, eight rows at a time, is faster than the
-                                            ///< products of many rows, for weights of each width; measured
+  int64_t fp32_rows, half_rows, code_rows;  ///< up to so many rows of x the products of few rows are faster than those
+                                            ///< of many, for weights of each width; measured
   void (*gemv)(const Gemv&);
   /// Writes rows [first, last) of the weights to `out` [last - first, in]; codes are multiplied by their scales. It
   /// reads nothing of x.
@@ -68,6 +68,7 @@ struct Kernels {
   void (*attend_rows)(const AttendRows&);
   /// out[i] = silu(gate[i]) * up[i]; out may be gate or up.
   void (*silu_and_mul)(const float* gate, const float* up, float* out, int64_t count);
+  const PackedProducts* few_products = nullptr;   ///< of few rows with weights in a floating-point type; nullptr: gemv
   const PackedProducts* fp32_products = nullptr;  ///< of many rows; nullptr: ATen's GEMM
   const PackedProducts* bf16_products = nullptr;  ///< of models in BF16, weights as codes included, and any number of
                                                   ///< rows; nullptr: this CPU's vector units do not multiply bf16
@@ -75,7 +76,11 @@ struct Kernels {
                                                   ///< rounds q and weights too
   const PackedProducts* integer_products = nullptr;  ///< of weights in I8 with a scale for each row, and of x rounded
                                                      ///< to integers; nullptr: both enter other products
-  const Tiles* tiles = nullptr;                      ///< of the matrix unit; nullptr: this CPU has none
+  const PackedProducts* coded_products = nullptr;  ///< of models in 16 bits with weights as codes in groups of 32, and
+                                                   ///< of x rounded to integers of 16 bits with a scale for each
+                                                   ///< group; nullptr: codes enter other products
+  int64_t coded_rows = 0;                          ///< up to so many rows of x they are the fastest; measured
+  const Tiles* tiles = nullptr;                    ///< of the matrix unit; nullptr: this CPU has none
   int64_t tiled_rows[2] = {};  ///< from so many rows of x on they are faster than gemv, for weights of BF16 and of
                                ///< other types; measured
 };

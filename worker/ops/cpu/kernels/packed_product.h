@@ -8,6 +8,8 @@
 
 namespace pm::ops {
 
+struct Gemv;
+
 /// How weights are codes (worker/ops/quantized_matrix.h).
 struct PackedCodes {
   int bits = 0;                      ///< 0: none; 8, or 4 in groups of 32
@@ -38,16 +40,23 @@ struct RoundedRow {
 };
 inline constexpr int64_t most_integer_inputs = 65536;  ///< whose products int32 holds: 255 * 127 * 65536 < 2^31
 
+enum class OperandType : uint8_t { Fp32, Bf16, Integers };
+
 /// The products of one type of operands. Sums are fp32, or int32 of integers.
 struct PackedProducts {
-  int64_t vector;     ///< inputs of one vector
-  int64_t tile_rows;  ///< most rows of a tile
-  int64_t pass;       ///< inputs that are summed up together: an element is the sum of its passes
-  int64_t bytes;      ///< of a number
-  /// Packs the rows of one tile, [rows, stride], as [vectors][rows][vector]. What lacks is zero. Integers, which have
-  /// one byte, also need `rounded` [rows]: -127 to 127, half to even.
+  OperandType operands;
+  int64_t vector;        ///< inputs of one vector
+  int64_t tile_rows;     ///< most rows of a tile
+  int64_t tile_outputs;  ///< outputs that are computed together
+  int64_t pass;          ///< inputs that are summed up together: an element is the sum of its passes
+  int64_t bytes;         ///< of a number
+  /// Packs the rows of one tile, [rows, stride], as [vectors][rows][vector]. What lacks is zero. Integers, -127 to 127,
+  /// half to even, also need `rounded` [rows].
   void (*pack)(const float* x, int64_t rows, int64_t inputs, int64_t stride, void* to, RoundedRow* rounded);
   void (*multiply)(const PackedProduct&);
+  /// Computes outputs [first, last) of weights as they are stored; what the product says of weights and inputs is not
+  /// read. nullptr: multiply().
+  void (*multiply_any)(const Gemv& weights, const PackedProduct&) = nullptr;
 };
 
 /// Returns whether codes of eight bits in groups of that size are read as they are: groups of a power of two, from 32

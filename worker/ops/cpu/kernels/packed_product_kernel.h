@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The products of packed_product.h by AVX-512, compiled with PM_ISA (a namespace) and PM_LANES 16 (vectors.h).
+// The products of packed_product.h by AVX-512, and by AVX2 those of few rows, compiled with PM_ISA (a namespace) and
+// PM_LANES 16 or 8 (vectors.h).
 #pragma once
+#include "worker/ops/cpu/kernels/kernels.h"
+#include "worker/ops/cpu/kernels/packed_operands.h"
 #include "worker/ops/cpu/kernels/packed_product.h"
 #include "worker/ops/cpu/kernels/vectors.h"
 
@@ -8,70 +11,12 @@ namespace pm::ops::PM_ISA {
 
 namespace {
 
-/// Operands in fp32.
-struct Fp32Operands {
-  using Number = float;
-  using Vector = Floats;
-  using Sums = Floats;
-  using Result = float;
-  static constexpr int64_t vector = PM_LANES;
-  static Vector load(const Number* from) { return PM_ISA::load(from); }
-  static Floats add_products(Floats sums, Vector a, Vector b) { return sums + a * b; }
-  static void store(Number* to, Vector value) { PM_ISA::put(to, value); }
-  static void put(Number* to, const float* from) { store(to, load(from)); }
-};
-
-#ifdef __AVX512BF16__
-/// Operands in bf16. x is rounded to nearest, ties to even.
-struct Bf16Operands {
-  using Number = uint16_t;
-  using Vector = __m512bh;
-  using Sums = Floats;
-  using Result = float;
-  static constexpr int64_t vector = 32;
-  static Vector load(const Number* from) { return at<Vector>(from); }
-  static Floats add_products(Floats sums, Vector a, Vector b) {
-    return reinterpret_cast<Floats>(_mm512_dpbf16_ps(reinterpret_cast<__m512>(sums), a, b));
-  }
-  static void store(Number* to, Vector value) { __builtin_memcpy(to, &value, sizeof value); }
-  static void put(Number* to, const float* from) {
-    store(to, _mm512_cvtne2ps_pbh(at<__m512>(from + 16), at<__m512>(from)));
-  }
-};
-#endif
-
-#ifdef __AVX512VNNI__
-/// Operands as integers of eight bits. Products take those of one side without sign, so that 128 is added to weights.
-struct Int8Operands {
-  using Number = int8_t;
-  using Vector = __m512i;
-  using Sums = Ints;
-  using Result = int32_t;
-  static constexpr int64_t vector = 64;
-  static Vector load(const Number* from) { return at<Vector>(from); }
-  static Ints add_products(Ints sums, Vector weights, Vector x) {
-    const Vector without_sign = _mm512_xor_si512(weights, _mm512_set1_epi8(-128));
-    return reinterpret_cast<Ints>(_mm512_dpbusd_epi32(reinterpret_cast<__m512i>(sums), without_sign, x));
-  }
-  static void store(Number* to, Vector value) { __builtin_memcpy(to, &value, sizeof value); }
-  /// Puts 16 integers, which are whole numbers.
-  static void put(Number* to, Ints integers) {
-    const __m128i bytes = _mm512_maskz_cvtepi32_epi8(0xffff, reinterpret_cast<__m512i>(integers));
-    __builtin_memcpy(to, &bytes, sizeof bytes);
-  }
-};
-#endif
-
-/// Inputs whose weights and packed rows, of a tile each, stay in the first-level cache: ten rows of 2 KiB.
-template <typename Operand>
-constexpr int64_t pass = 2048 / static_cast<int64_t>(sizeof(typename Operand::Number));
-
 /// Rows of weights that are stored as operands, from one row on. The member functions take a row and an input.
 template <typename Operand>
 struct StoredWeights {
   using Number = typename Operand::Number;
   static constexpr bool widened = false;
-  static constexpr int64_t vector_bytes = 64;
+  static constexpr int64_t vector_bytes = sizeof(typename Operand::Vector);
   const Number* w;
   int64_t stride;
   StoredWeights(const Number* w, int64_t stride) : w(w), stride(stride) {}
@@ -81,6 +26,23 @@ struct StoredWeights {
   /// Copies some inputs of a row, fewer than a vector has.
   void copy(int64_t o, int64_t n, int64_t count, Number* to) const {
     for (int64_t k = 0; k < count; ++k) to[k] = w[o * stride + n + k];
+  }
+  const char* address(int64_t o, int64_t n) const { return reinterpret_cast<const char*>(w + o * stride + n); }
+  static void fetch_scales(int64_t, int64_t, int64_t) {}
+};
+
+/// Rows of weights in a floating-point type, which are widened to fp32.
+template <typename T>
+struct WidenedWeights {
+  static constexpr bool widened = true;
+  static constexpr int64_t vector_bytes = PM_LANES * sizeof(T);
+  const T* w;
+  int64_t stride;
+  WidenedWeights(const PackedProduct& p, int64_t o)
+      : w(static_cast<const T*>(p.w) + o * p.w_stride), stride(p.w_stride) {}
+  Floats at(int64_t o, int64_t n) const { return load(w + o * stride + n); }
+  void copy(int64_t o, int64_t n, int64_t count, float* to) const {
+    for (int64_t k = 0; k < count; ++k) to[k] = one(w[o * stride + n + k]);
   }
   const char* address(int64_t o, int64_t n) const { return reinterpret_cast<const char*>(w + o * stride + n); }
   static void fetch_scales(int64_t, int64_t, int64_t) {}
@@ -160,6 +122,15 @@ struct NibbleWeights : CodedWeights<NibbleWeights, 4, 5> {
 /// Returns the sums of the lanes of four vectors.
 template <typename Vector>
 inline auto sums_of(Vector a, Vector b, Vector c, Vector d) {
+#if PM_LANES == 8
+  const auto interleaved = [](Vector x, Vector y) {
+    return __builtin_shufflevector(x, y, 0, 8, 1, 9, 4, 12, 5, 13) +
+           __builtin_shufflevector(x, y, 2, 10, 3, 11, 6, 14, 7, 15);
+  };
+  const Vector x = interleaved(a, b), y = interleaved(c, d),
+               half = __builtin_shufflevector(x, y, 0, 1, 8, 9, 4, 5, 12, 13) +
+                      __builtin_shufflevector(x, y, 2, 3, 10, 11, 6, 7, 14, 15);
+#else
   const auto interleaved = [](Vector x, Vector y) {
     return __builtin_shufflevector(x, y, 0, 16, 1, 17, 4, 20, 5, 21, 8, 24, 9, 25, 12, 28, 13, 29) +
            __builtin_shufflevector(x, y, 2, 18, 3, 19, 6, 22, 7, 23, 10, 26, 11, 27, 14, 30, 15, 31);
@@ -169,6 +140,7 @@ inline auto sums_of(Vector a, Vector b, Vector c, Vector d) {
                           __builtin_shufflevector(x, y, 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31);
   const auto half = __builtin_shufflevector(quarters, quarters, 0, 1, 2, 3, 4, 5, 6, 7) +
                     __builtin_shufflevector(quarters, quarters, 8, 9, 10, 11, 12, 13, 14, 15);
+#endif
   return __builtin_shufflevector(half, half, 0, 1, 2, 3) + __builtin_shufflevector(half, half, 4, 5, 6, 7);
 }
 /// Those four sums.
@@ -383,82 +355,43 @@ void multiply(const PackedProduct& p) {
   multiply_weights<Operand, MostRows, StoredWeights<Operand>>(p);
 }
 
-template <typename Operand>
-void pack(const float* x, int64_t rows, int64_t inputs, int64_t stride, void* to, RoundedRow*) {
-  auto* next = static_cast<typename Operand::Number*>(to);
-  int64_t k = 0;
-  for (; k + Operand::vector <= inputs; k += Operand::vector)
-    for (int64_t r = 0; r < rows; ++r, next += Operand::vector) Operand::put(next, x + r * stride + k);
-  for (int64_t r = 0; k < inputs && r < rows; ++r, next += Operand::vector) {
-    float some[Operand::vector]{};
-    for (int64_t i = 0; k + i < inputs; ++i) some[i] = x[r * stride + k + i];
-    Operand::put(next, some);
-  }
+/// Multiplies fp32 numbers with weights of every floating-point type as they are stored.
+template <int MostRows>
+void multiply_floats(const Gemv& g, const PackedProduct& product) {
+  PackedProduct p = product;
+  const int64_t bytes = g.type == Element::F32 ? 4 : 2;
+  p.w = static_cast<const char*>(g.w) + g.first * g.in * bytes;
+  p.w_stride = p.inputs = g.in;
+  p.outputs = g.last - g.first;
+  if (g.type == Element::F32)
+    multiply_weights<Fp32Operands, MostRows, StoredWeights<Fp32Operands>>(p);
+  else if (g.type == Element::F16)
+    multiply_weights<Fp32Operands, MostRows, WidenedWeights<F16>>(p);
+  else
+    multiply_weights<Fp32Operands, MostRows, WidenedWeights<BF16>>(p);
 }
-
-#ifdef __AVX512VNNI__
-/// Returns the largest of |x|; infinity or NaN if one of them is.
-inline float largest_of(const float* x, int64_t count) {
-  Floats largest{}, poison{};
-  const auto add = [&](Floats some) {
-    const auto magnitudes = reinterpret_cast<Floats>(reinterpret_cast<Ints>(some) & 0x7fffffff);
-    largest = magnitudes > largest ? magnitudes : largest;
-    poison += some * 0.f;
-  };
-  int64_t k = 0;
-  for (; k + PM_LANES <= count; k += PM_LANES) add(load(x + k));
-  float some[PM_LANES]{};
-  for (int64_t i = 0; k + i < count; ++i) some[i] = x[k + i];
-  add(load(some));
-  float found = 0;
-  for (int lane = 0; lane < PM_LANES; ++lane) found = largest[lane] > found ? largest[lane] : found;
-  return found + sum(poison);
-}
-
-constexpr float least_rounded = 0x1p-100f;  // a row of smaller numbers is 0, for 127 / it might be infinite
-
-template <>
-void pack<Int8Operands>(const float* x, int64_t rows, int64_t inputs, int64_t stride, void* to, RoundedRow* rounded) {
-  constexpr int most_rows = 16;
-  Floats inverse[most_rows];
-  Words sums[most_rows]{};
-  for (int64_t r = 0; r < rows; ++r) {
-    const float largest = largest_of(x + r * stride, inputs);
-    inverse[r] = all(largest < least_rounded ? 0 : 127 / largest);
-    rounded[r].scale = largest < least_rounded ? 0 : largest / 127;
-  }
-  auto* next = static_cast<int8_t*>(to);
-  const auto put = [&](int64_t r, const float* from) {
-    for (int v = 0; v < Int8Operands::vector; v += PM_LANES) {
-      const Ints integers = reinterpret_cast<Ints>(
-          _mm512_maskz_cvtps_epi32(0xffff, reinterpret_cast<__m512>(load(from + v) * inverse[r])));
-      Int8Operands::put(next + v, integers);
-      sums[r] += reinterpret_cast<Words>(integers);
-    }
-    next += Int8Operands::vector;
-  };
-  int64_t k = 0;
-  for (; k + Int8Operands::vector <= inputs; k += Int8Operands::vector)
-    for (int64_t r = 0; r < rows; ++r) put(r, x + r * stride + k);
-  for (int64_t r = 0; k < inputs && r < rows; ++r) {
-    float some[Int8Operands::vector]{};
-    for (int64_t i = 0; k + i < inputs; ++i) some[i] = x[r * stride + k + i];
-    put(r, some);
-  }
-  for (int64_t r = 0; r < rows; ++r) {
-    rounded[r].excess = 0;
-    for (int lane = 0; lane < PM_LANES; ++lane) rounded[r].excess += 128 * sums[r][lane];
-  }
-}
-#endif
 
 template <typename Operand, int MostRows>
-constexpr PackedProducts packed_products{.vector = Operand::vector,
+constexpr PackedProducts packed_products{.operands = Operand::type,
+                                         .vector = Operand::vector,
                                          .tile_rows = MostRows,
+                                         .tile_outputs = tile_outputs,
                                          .pass = pass<Operand>,
                                          .bytes = sizeof(typename Operand::Number),
                                          .pack = pack<Operand>,
                                          .multiply = multiply<Operand, MostRows>};
+
+/// Likewise of fp32 with weights of every floating-point type.
+template <int MostRows>
+constexpr PackedProducts float_products{.operands = OperandType::Fp32,
+                                        .vector = Fp32Operands::vector,
+                                        .tile_rows = MostRows,
+                                        .tile_outputs = tile_outputs,
+                                        .pass = pass<Fp32Operands>,
+                                        .bytes = sizeof(float),
+                                        .pack = pack<Fp32Operands>,
+                                        .multiply = nullptr,
+                                        .multiply_any = multiply_floats<MostRows>};
 
 }  // namespace
 

@@ -31,9 +31,8 @@ static inline int64_t packed_width(int64_t d) { return (d + 15) / 16 * 16; }
 struct PackKeys {
   KeyRows keys, values;
   int64_t from, count;   ///< of them; count <= span_keys
-  float* packed_keys;    ///< [d][span_keys]; what lies beyond `count` is 0
-  float* packed_values;  ///< [count][packed_width(d)]; what lies beyond d is 0. Some kernels pack less in a form of
-                         ///< their own
+  float* packed_keys;    ///< span_keys * d numbers, in a form of the kernels' own; keys beyond `count` are 0
+  float* packed_values;  ///< span_keys * packed_width(d) numbers, likewise; what lies beyond d is 0
 };
 
 /// A query of one head, and what it has accumulated.

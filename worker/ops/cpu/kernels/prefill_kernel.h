@@ -25,24 +25,30 @@ inline Floats elements_of(const KeyRows& rows, int64_t j, int64_t i) {
   return some * at<float>(block + block_tokens * rows.d + j % block_tokens * kv_scale_bytes);
 }
 
-/// Writes PM_LANES keys, of which `count` exist, as columns `at` .. of packed [d][span_keys].
+// Packed keys are [span_keys / PM_LANES][d][PM_LANES], packed values [width / PM_LANES][span_keys][PM_LANES]: what a
+// product reads lies in a row, for numbers of a power of two apart have few places in the first-level cache.
+inline int64_t place_of_keys(int64_t j, int64_t d) { return j * d; }  // j is a multiple of PM_LANES
+inline int64_t place_of_values(int64_t i) { return i * span_keys; }   // likewise
+
+/// Packs PM_LANES keys, of which `count` exist.
 template <typename T>
 void pack_columns(const KeyRows& keys, int64_t from, int64_t count, float* packed) {
   for (int64_t i = 0; i < keys.d; i += PM_LANES) {
     Floats block[PM_LANES]{};
     for (int64_t j = 0; j < count && j < PM_LANES; ++j) block[j] = elements_of<T>(keys, from + j, i);
     transpose(block);
-    for (int64_t k = 0; k < PM_LANES && i + k < keys.d; ++k) put(packed + (i + k) * span_keys, block[k]);
+    for (int64_t k = 0; k < PM_LANES && i + k < keys.d; ++k) put(packed + (i + k) * PM_LANES, block[k]);
   }
 }
 
 template <typename T>
 void pack_typed(const PackKeys& p) {
-  for (int64_t j = 0; j < p.count; j += PM_LANES) pack_columns<T>(p.keys, p.from + j, p.count - j, p.packed_keys + j);
+  for (int64_t j = 0; j < p.count; j += PM_LANES)
+    pack_columns<T>(p.keys, p.from + j, p.count - j, p.packed_keys + place_of_keys(j, p.keys.d));
   const int64_t width = packed_width(p.values.d);
   for (int64_t j = 0; j < p.count; ++j)
     for (int64_t i = 0; i < width; i += PM_LANES)
-      put(p.packed_values + j * width + i, elements_of<T>(p.values, p.from + j, i));
+      put(p.packed_values + place_of_values(i) + j * PM_LANES, elements_of<T>(p.values, p.from + j, i));
 }
 
 void pack_keys(const PackKeys& p) {
@@ -65,7 +71,7 @@ __attribute__((always_inline)) inline void products(const QueryRow* rows, int64_
   for (int64_t i = 0; i < d; ++i) {
     for (int r = 0; r < Rows; ++r) {
       const Floats q = all(rows[r].q[i]);
-      for (int v = 0; v < Vectors; ++v) sums[r][v] += q * load(keys + i * span_keys + v * PM_LANES);
+      for (int v = 0; v < Vectors; ++v) sums[r][v] += q * load(keys + place_of_keys(v * PM_LANES, d) + i * PM_LANES);
     }
   }
   for (int r = 0; r < Rows; ++r)
@@ -75,14 +81,15 @@ __attribute__((always_inline)) inline void products(const QueryRow* rows, int64_
 /// Adds weights [rows][span_keys] times values to the rows' results, for Vectors vectors of values from `values` on.
 template <int Rows, int Vectors>
 __attribute__((always_inline)) inline void weigh_rows(const QueryRow* rows, const float* weights, int64_t begin,
-                                                      int64_t end, const float* values, int64_t width, int64_t column) {
+                                                      int64_t end, const float* values, int64_t column) {
   Floats sums[Rows][Vectors];
   for (int r = 0; r < Rows; ++r)
     for (int v = 0; v < Vectors; ++v) sums[r][v] = load(rows[r].out + column + v * PM_LANES);
   for (int64_t j = begin; j < end; ++j) {
     for (int r = 0; r < Rows; ++r) {
       const Floats weight = all(weights[r * span_keys + j]);
-      for (int v = 0; v < Vectors; ++v) sums[r][v] += weight * load(values + j * width + column + v * PM_LANES);
+      for (int v = 0; v < Vectors; ++v)
+        sums[r][v] += weight * load(values + place_of_values(column + v * PM_LANES) + j * PM_LANES);
     }
   }
   for (int r = 0; r < Rows; ++r)
@@ -173,18 +180,18 @@ void attend_some(const AttendRows& a, QueryRow* rows) {
   if (begin >= end) return;
   int64_t j = begin;
   for (; j + together * PM_LANES <= end; j += together * PM_LANES)
-    products<Rows, together>(rows, a.d, a.packed_keys + j, scores + j);
-  if (j < end) products<Rows, 1>(rows, a.d, a.packed_keys + j, scores + j);
+    products<Rows, together>(rows, a.d, a.packed_keys + place_of_keys(j, a.d), scores + j);
+  if (j < end) products<Rows, 1>(rows, a.d, a.packed_keys + place_of_keys(j, a.d), scores + j);
   for (int r = 0; r < Rows; ++r) weights_of(a, rows[r], begin, end, scores + r * span_keys);
   const int64_t width = packed_width(a.d), last = end < a.keys ? end : a.keys;
   int64_t i = 0;
   for (; i + together * PM_LANES <= width; i += together * PM_LANES)
-    weigh_rows<Rows, together>(rows, scores, begin, last, a.packed_values, width, i);
-  for (; i < width; i += PM_LANES) weigh_rows<Rows, 1>(rows, scores, begin, last, a.packed_values, width, i);
+    weigh_rows<Rows, together>(rows, scores, begin, last, a.packed_values, i);
+  for (; i < width; i += PM_LANES) weigh_rows<Rows, 1>(rows, scores, begin, last, a.packed_values, i);
 }
 
 void attend_rows(const AttendRows& a) {
-  constexpr int many = PM_LANES == 16 ? 8 : 4;  // as many sums as registers hold
+  constexpr int many = PM_LANES == 16 ? 8 : 6;  // as many sums as registers hold
   int64_t r = 0;
   for (; r + many <= a.count; r += many) attend_some<many>(a, a.rows + r);
   for (; r + 2 <= a.count; r += 2) attend_some<2>(a, a.rows + r);

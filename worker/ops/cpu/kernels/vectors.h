@@ -125,6 +125,30 @@ struct NibbleDecoder {
   Floats high(Words bytes) const { return decoded(bytes >> 4); }
 };
 
+#if PM_LANES == 8 && defined(__AVX2__)
+/// Decodes the 32 four-bit codes of a group, code - 8, of which a byte has one of the first half in its low bits and one
+/// of the second half in its high bits. Two permutations of bytes look up the halves of bf16 numbers.
+inline void decode_group(const uint8_t* from, Floats (&found)[4]) {
+  const __m256i all_bytes = _mm256_broadcastsi128_si256(at<__m128i>(from));
+  // quarters in the order in which they are unpacked below, so that vectors have consecutive codes
+  const __m256i quarters = _mm256_setr_epi8(0, 1, 2, 3, 8, 9, 10, 11, 0, 1, 2, 3, 8, 9, 10, 11,  //
+                                            4, 5, 6, 7, 12, 13, 14, 15, 4, 5, 6, 7, 12, 13, 14, 15);
+  const __m256i shifted = _mm256_srlv_epi64(_mm256_shuffle_epi8(all_bytes, quarters), _mm256_setr_epi64x(0, 4, 0, 4));
+  const __m256i codes = _mm256_and_si256(shifted, _mm256_set1_epi8(15));
+  const __m256i high_bytes = _mm256_broadcastsi128_si256(_mm_setr_epi8(  // of -8 to 7
+      -63, -64, -64, -64, -64, -64, -64, -65, 0, 63, 64, 64, 64, 64, 64, 64));
+  const __m256i low_bytes = _mm256_broadcastsi128_si256(_mm_setr_epi8(  //
+      0, -32, -64, -96, -128, 64, 0, -128, 0, -128, 0, 64, -128, -96, -64, -32));
+  const __m256i high = _mm256_shuffle_epi8(high_bytes, codes), low = _mm256_shuffle_epi8(low_bytes, codes);
+  const __m256i first = _mm256_unpacklo_epi8(low, high), second = _mm256_unpackhi_epi8(low, high),
+                none = _mm256_setzero_si256();
+  found[0] = reinterpret_cast<Floats>(_mm256_unpacklo_epi16(none, first));
+  found[1] = reinterpret_cast<Floats>(_mm256_unpackhi_epi16(none, first));
+  found[2] = reinterpret_cast<Floats>(_mm256_unpacklo_epi16(none, second));
+  found[3] = reinterpret_cast<Floats>(_mm256_unpackhi_epi16(none, second));
+}
+#endif
+
 inline Floats load(const F16* w) {
 #if PM_LANES == 16 && defined(__AVX512F__)
   return reinterpret_cast<Floats>(_mm512_maskz_cvtph_ps(0xffff, at<__m256i>(w)));
@@ -172,6 +196,24 @@ __attribute__((always_inline)) inline void transpose(Vector (&v)[PM_LANES]) {
   for (int i = 0; i < 8; ++i) {
     v[i] = __builtin_shufflevector(t[i], t[i + 8], 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27);
     v[i + 8] = __builtin_shufflevector(t[i], t[i + 8], 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31);
+  }
+#elif PM_LANES == 8
+  Vector t[8];
+  for (int i = 0; i < 8; i += 2) {  // words of neighbours
+    t[i] = __builtin_shufflevector(v[i], v[i + 1], 0, 8, 1, 9, 4, 12, 5, 13);
+    t[i + 1] = __builtin_shufflevector(v[i], v[i + 1], 2, 10, 3, 11, 6, 14, 7, 15);
+  }
+  for (int i = 0; i < 8; i += 4) {  // pairs of words
+    for (int h = 0; h < 2; ++h) {
+      const Vector a = t[i + h], b = t[i + h + 2];
+      v[i + 2 * h] = __builtin_shufflevector(a, b, 0, 1, 8, 9, 4, 5, 12, 13);
+      v[i + 2 * h + 1] = __builtin_shufflevector(a, b, 2, 3, 10, 11, 6, 7, 14, 15);
+    }
+  }
+  for (int i = 0; i < 4; ++i) {  // halves of vectors
+    const Vector a = v[i], b = v[i + 4];
+    v[i] = __builtin_shufflevector(a, b, 0, 1, 2, 3, 8, 9, 10, 11);
+    v[i + 4] = __builtin_shufflevector(a, b, 4, 5, 6, 7, 12, 13, 14, 15);
   }
 #else
   uint32_t words[PM_LANES][PM_LANES], turned[PM_LANES][PM_LANES];
