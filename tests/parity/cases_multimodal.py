@@ -48,7 +48,8 @@ SEEDS = {
     "Gemma4ForConditionalGeneration-all": 1571,
     "Gemma4Model-all": 2572,
     "LlavaForConditionalGeneration-all": 529,
-    "Qwen2VLTextModel-all": 1364,
+    "Mistral3ForConditionalGeneration-all": 5001,
+    "Qwen2VLTextModel-all": 1365,
 }
 
 # model_type: its classes that generate and give states, the name of its configuration, its text, and what stands beside

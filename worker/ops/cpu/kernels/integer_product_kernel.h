@@ -13,7 +13,7 @@ namespace {
 /// Operands as integers of 16 bits, two in a word.
 struct IntegerWords {
   static constexpr OperandType type = OperandType::Integers;
-  static constexpr int64_t inputs = 2;
+  static constexpr int64_t inputs = 2, chain = outer_pass;  // sums are exact
   using Sums = Ints;
   static Ints add_products(Ints sums, Floats weights, Floats x) {
     return sums +

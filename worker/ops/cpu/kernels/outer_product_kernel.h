@@ -20,6 +20,7 @@ constexpr int64_t sums_rows = 264, sums_panels = 4;  // of sums that stay in the
 struct Fp32Words {
   static constexpr OperandType type = OperandType::Fp32;
   static constexpr int64_t inputs = 1;  ///< of a word
+  static constexpr int64_t chain = 64;  ///< words that are added one by one; longer chains round more
   using Sums = Floats;
   static Floats add_products(Floats sums, Floats weights, Floats x) { return sums + weights * x; }
 };
@@ -54,26 +55,31 @@ void pack_some_lanes(Weights w, int64_t rows, int64_t begin, int64_t end, float*
     for (int o = 0; o < PM_LANES; ++o) to[o] = o < rows ? w.one(o, k) : 0;
 }
 
-/// Writes Rows rows of x, packed as [words][Rows], times packed weights to sums [Rows][2], or adds them. It is no part
-/// of its callers, in which GCC would keep sums in memory.
+/// Writes Rows rows of x, packed as [words][Rows], times packed weights to sums [Rows][2], or adds them, a chain of
+/// words at a time. It is no part of its callers, in which GCC would keep sums in memory.
 template <typename Operand, int Rows>
 __attribute__((noinline)) void multiply_panel(const float* x, const float* panel, int64_t words, bool adds,
                                               typename Operand::Sums* sums) {
-  typename Operand::Sums low[Rows]{}, high[Rows]{};
-  for (int64_t k = 0; k < words; ++k, x += Rows, panel += outer_outputs) {
-    const Floats a = load(panel), b = load(panel + PM_LANES);
+  do {
+    typename Operand::Sums low[Rows]{}, high[Rows]{};
+    const int64_t some = words < Operand::chain ? words : Operand::chain;
+    for (int64_t k = 0; k < some; ++k, x += Rows, panel += outer_outputs) {
+      const Floats a = load(panel), b = load(panel + PM_LANES);
+#pragma GCC unroll 8
+      for (int r = 0; r < Rows; ++r) {
+        const Floats word = reinterpret_cast<Floats>(Words{} + at<uint32_t>(x + r));
+        low[r] = Operand::add_products(low[r], a, word);
+        high[r] = Operand::add_products(high[r], b, word);
+      }
+    }
 #pragma GCC unroll 8
     for (int r = 0; r < Rows; ++r) {
-      const Floats word = reinterpret_cast<Floats>(Words{} + at<uint32_t>(x + r));
-      low[r] = Operand::add_products(low[r], a, word);
-      high[r] = Operand::add_products(high[r], b, word);
+      sums[2 * r] = adds ? sums[2 * r] + low[r] : low[r];
+      sums[2 * r + 1] = adds ? sums[2 * r + 1] + high[r] : high[r];
     }
-  }
-#pragma GCC unroll 8
-  for (int r = 0; r < Rows; ++r, sums += 2) {
-    sums[0] = adds ? sums[0] + low[r] : low[r];
-    sums[1] = adds ? sums[1] + high[r] : high[r];
-  }
+    adds = true;
+    words -= some;
+  } while (words > 0);
 }
 
 template <typename Operand, int Rows>

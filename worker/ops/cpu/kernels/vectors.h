@@ -126,8 +126,8 @@ struct NibbleDecoder {
 };
 
 #if PM_LANES == 8 && defined(__AVX2__)
-/// Decodes the 32 four-bit codes of a group, code - 8, of which a byte has one of the first half in its low bits and one
-/// of the second half in its high bits. Two permutations of bytes look up the halves of bf16 numbers.
+/// Decodes the 32 four-bit codes of a group, code - 8, of which a byte has one of the first half in its low bits and
+/// one of the second half in its high bits. Two permutations of bytes look up the halves of bf16 numbers.
 inline void decode_group(const uint8_t* from, Floats (&found)[4]) {
   const __m256i all_bytes = _mm256_broadcastsi128_si256(at<__m128i>(from));
   // quarters in the order in which they are unpacked below, so that vectors have consecutive codes
