@@ -108,7 +108,8 @@ def assert_equal_weights(folder, dense):
         bits = {2: torch.int16, 4: torch.int32}[wanted.element_size()]  # a bias of a router's choice is F32
         assert row["dtype"] == ("BF16" if wanted.dtype == torch.bfloat16 else "F32"), name
         assert found.shape == wanted.shape, name
-        assert torch.equal(found.view(bits), wanted.view(bits)), name
+        # without the sign of zeros, in which bitsandbytes' kernels for different CPUs differ
+        assert torch.equal((found + 0).view(bits), (wanted + 0).view(bits)), name
 
 
 INT4 = dict(num_bits=4, type="int", symmetric=True, strategy="group", group_size=32)
