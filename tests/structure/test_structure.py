@@ -110,8 +110,9 @@ WHOLE = {
     "worker/policy/spec/input",
     "worker/policy/spec/recurrent",
 }
-MAX_FILES = 34  # in a folder; data and cases may have more: policies are one file a family, parity tests one a topic
-FULL_FOLDERS = {"policies", "tests/parity"}
+# in a folder; data, cases and logs may have more: policies are a file a family, parity tests and decisions one a topic
+MAX_FILES = 34
+FULL_FOLDERS = {"policies", "tests/parity", "docs/design/decisions"}
 MAX_LINES = 500
 MAX_COLUMNS = 120
 CPP = {".cpp", ".h", ".cu", ".cuh"}
