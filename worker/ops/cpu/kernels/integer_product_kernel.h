@@ -30,8 +30,14 @@ struct IntegerPairs {
   IntegerPairs(const Gemv& g, int64_t o)
       : w(static_cast<const int8_t*>(g.w) + o * g.w_stride), stride(g.w_stride), inputs(g.in) {}
   const int8_t* address(int64_t i, int64_t n) const { return w + i * stride + n * 2 * span; }
+  Floats whole(int64_t i, int64_t n) const {
+    return reinterpret_cast<Floats>(_mm256_cvtepi8_epi16(PM_ISA::at<__m128i>(address(i, n))));
+  }
   Vectors<1> at(int64_t i, int64_t n) const {
-    return {{reinterpret_cast<Floats>(_mm256_cvtepi8_epi16(PM_ISA::at<__m128i>(address(i, n))))}};
+    if (2 * (n + 1) * span <= inputs) return {{whole(i, n)}};
+    float words[PM_LANES];  // the last has one input, behind which the matrix may end
+    for (int k = 0; k < PM_LANES; ++k) words[k] = one(i, n * span + k);
+    return {{load(words)}};
   }
   float one(int64_t i, int64_t k) const {
     const int8_t* pair = w + i * stride + 2 * k;
@@ -45,7 +51,7 @@ constexpr int most_streamed_rows = 2;  // up to so many the time is that of read
 /// Rows rows of x, packed as [vectors][Rows], by outputs [g.first, g.last).
 template <int Rows>
 void stream_integers(const Gemv& g, const PackedProduct& p) {
-  const int64_t words = (g.in + 1) / 2, spans = words / IntegerPairs::span;
+  const int64_t words = (g.in + 1) / 2, spans = g.in / (2 * IntegerPairs::span);
   constexpr int64_t line = 4, ahead = 48 * 64;  // spans of a cache line; bytes, as in gemv_kernel.h
   for (int64_t o = g.first; o < g.last; ++o) {
     const IntegerPairs w(g, o);
@@ -60,9 +66,9 @@ void stream_integers(const Gemv& g, const PackedProduct& p) {
     for (; n + line <= spans; n += line) {
       __builtin_prefetch(w.address(0, n) + ahead, /*write=*/0, /*second-level cache*/ 2);
 #pragma GCC unroll 4
-      for (int64_t i = 0; i < line; ++i) add(w.at(0, n + i).of[0], n + i);
+      for (int64_t i = 0; i < line; ++i) add(w.whole(0, n + i), n + i);
     }
-    for (; n < spans; ++n) add(w.at(0, n).of[0], n);
+    for (; n < spans; ++n) add(w.whole(0, n), n);
     if (spans * PM_LANES < words) {
       float rest[PM_LANES]{};
       for (int64_t k = spans * PM_LANES; k < words; ++k) rest[k - spans * PM_LANES] = w.one(0, k);
