@@ -9,5 +9,7 @@ if(CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
     CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
     CCACHE_BASEDIR=${_root}
     CCACHE_NOHASHDIR=1
+    sh
+    ${CMAKE_CURRENT_LIST_DIR}/compile.sh
     ${CCACHE})
 endif()

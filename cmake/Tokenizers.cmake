@@ -3,12 +3,10 @@
 find_program(CARGO cargo HINTS $ENV{HOME}/.cargo/bin REQUIRED)
 set(_crate ${CMAKE_CURRENT_LIST_DIR}/../worker/tokenizer/ffi)
 set(_target ${PM_CACHE}/cargo)
-set(_library ${_target}/release/libtextops.a)
 file(GLOB_RECURSE _sources CONFIGURE_DEPENDS ${_crate}/src/*.rs ${_crate}/src/*.json)
 add_custom_command(OUTPUT ${CMAKE_BINARY_DIR}/libtextops.a
-  COMMAND ${CMAKE_COMMAND} -E env CARGO_TARGET_DIR=${_target} ${CARGO} build --release --locked --quiet
-  COMMAND ${CMAKE_COMMAND} -E copy ${_library} ${CMAKE_BINARY_DIR}/libtextops.a
-  WORKING_DIRECTORY ${_crate} DEPENDS ${_sources} ${_crate}/Cargo.toml ${_crate}/Cargo.lock
+  COMMAND sh ${CMAKE_CURRENT_LIST_DIR}/tokenizers.sh ${CARGO} ${_crate} ${_target} ${CMAKE_BINARY_DIR}/libtextops.a
+  DEPENDS ${_sources} ${_crate}/Cargo.toml ${_crate}/Cargo.lock ${CMAKE_CURRENT_LIST_DIR}/tokenizers.sh
   COMMENT "Building the tokenizers crate" VERBATIM)
 add_custom_target(textops_cargo DEPENDS ${CMAKE_BINARY_DIR}/libtextops.a)
 add_library(textops STATIC IMPORTED GLOBAL)

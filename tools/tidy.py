@@ -53,14 +53,21 @@ def compile_commands(build):
                 skip = not skip
             elif not GCC_ONLY.fullmatch(word):
                 kept.append(word)
-        file = pathlib.Path(entry["file"])
-        if file.is_relative_to(ROOT):
-            commands[str(file.relative_to(ROOT))] = {
-                "directory": entry["directory"],
-                "file": str(file),
-                "arguments": kept,
-            }
+        for file in sources_of(pathlib.Path(entry["file"])):
+            if file.is_relative_to(ROOT):
+                commands[str(file.relative_to(ROOT))] = {
+                    "directory": entry["directory"],
+                    "file": str(file),
+                    "arguments": [str(file) if word == entry["file"] else word for word in kept],
+                }
     return commands
+
+
+def sources_of(file):
+    """Returns the files that are compiled with this one: several where CMake has made one out of them."""
+    if "Unity" not in file.parts:
+        return [file]
+    return [pathlib.Path(found) for found in re.findall(r'^#include "(.+)"', file.read_text(), re.M)]
 
 
 def included_files(name, known):

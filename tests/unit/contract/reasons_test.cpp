@@ -11,6 +11,8 @@
 #include <sstream>
 #include <vector>
 
+#include "tests/unit/support/repository.h"
+
 namespace pm {
 namespace {
 
@@ -29,7 +31,7 @@ std::vector<std::string> cells_of(const std::string& line) {
 
 /// Returns the rows of all tables of the page. Column "section" is the heading above the table.
 std::vector<Row> rows_of_the_page() {
-  std::ifstream page(PM_CONDITIONS_PAGE);
+  std::ifstream page(test::repository() / "docs/reference/conditions.md");
   std::vector<Row> rows;
   std::vector<std::string> header;
   std::string section;

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "controller/operator/api/spec.h"
+#include "tests/unit/support/repository.h"
 
 namespace pm::op::test {
 namespace {
@@ -20,8 +21,8 @@ void collect(const YAML::Node& schema, const std::string& path, Defaults& all) {
 
 Defaults crd_defaults() {
   Defaults all;
-  collect(YAML::LoadFile(PM_CRD)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"], "spec",
-          all);
+  const YAML::Node crd = YAML::LoadFile(pm::test::repository() / "crds/parallelmodel.yaml");
+  collect(crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"], "spec", all);
   return all;
 }
 

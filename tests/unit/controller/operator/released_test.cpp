@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 
 #include "controller/operator/api/object_text.h"
@@ -13,6 +14,7 @@
 #include "controller/operator/planning/hardware.h"
 #include "planner/model_metadata.h"
 #include "tests/unit/controller/operator/simulator/fake_cluster.h"
+#include "tests/unit/support/repository.h"
 
 namespace pm::op::test {
 namespace {
@@ -91,6 +93,10 @@ Json released(const std::string& what, const Json& spec_json) {
            plan_config_map(parse_owner(model), spec, metadata, *decision.plan, "parallelmodel-worker:1", policy)}};
 }
 
+std::filesystem::path released_objects() {
+  return pm::test::repository() / "tests/unit/controller/operator/released.json";
+}
+
 std::string short_hash(const Json& one) {
   const Spec spec = parse_spec(one["model"]);
   const StoredPlan stored = stored_plan(one["configMap"]);
@@ -108,13 +114,14 @@ TEST(Released, WhatAnOlderControllerPlannedHashesToTheSamePods) {
       one["podHash"] = short_hash(one);
       all.push_back(std::move(one));
     }
-    std::ofstream(PM_RELEASED) << all.dump(1) << "\n";
+    std::ofstream(released_objects()) << all.dump(1) << "\n";
   }
-  const Json all = Json::parse(std::ifstream(PM_RELEASED));
+  const Json all = Json::parse(std::ifstream(released_objects()));
   EXPECT_EQ(all.size(), specs().size());
   for (const Json& one : all) {
     SCOPED_TRACE(one["what"].get<std::string>());
-    EXPECT_EQ(short_hash(one), one["podHash"]) << "this controller would replace every replica that runs";
+    EXPECT_EQ(short_hash(one), one["podHash"].get<std::string>())
+        << "this controller would replace every replica that runs";
     const Spec spec = parse_spec(one["model"]);
     const Owner owner = parse_owner(one["model"]);
     const auto policy = policy_from_text(k8s::string_at(one["configMap"], "/data/policy"));

@@ -32,12 +32,12 @@ TEST_F(Lock, IsHeldByOneAtATimeForAsLongAsItLives) {
   std::atomic<int> inside{0}, most{0}, times{0};
   const auto work = [&](int n) {
     for (int i = 0; i < 5; ++i) {
-      const VolumeLock lock(file, "x", options("host:" + std::to_string(n)), {}, {});
+      const VolumeLock lock(file, "x", options("host:" + std::to_string(n), 1000), {}, {});
       const int now = ++inside;
       int seen = most;
       while (seen < now && !most.compare_exchange_weak(seen, now)) {
       }
-      std::this_thread::sleep_for(milliseconds(i == 0 ? 600 : 10));  // longer than a lease
+      std::this_thread::sleep_for(milliseconds(i == 0 ? 1300 : 10));  // longer than a lease
       ++times, --inside;
     }
   };

@@ -5,6 +5,7 @@
 
 #include <filesystem>
 
+#include "tests/unit/support/repository.h"
 #include "worker/base/error.h"
 #include "worker/policy/document.h"
 #include "worker/policy/families.h"
@@ -148,7 +149,7 @@ TEST(Families, ListTheClassesOfEveryFileOfPolicies) {
     for (const FamilyClass& one : family.classes) EXPECT_NE(one.task.has_value(), !one.refusal.empty()) << one.name;
   }
   std::vector<std::string> files;
-  for (const auto& file : std::filesystem::directory_iterator(PM_POLICIES))
+  for (const auto& file : std::filesystem::directory_iterator(test::repository() / "policies"))
     if (file.path().extension() == ".yaml") files.push_back(file.path().stem());
   EXPECT_THAT(names, testing::UnorderedElementsAreArray(files));
 }

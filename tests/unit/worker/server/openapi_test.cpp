@@ -12,6 +12,7 @@
 #include <set>
 #include <sstream>
 
+#include "tests/unit/support/repository.h"
 #include "tests/unit/worker/server/support/task_test_server.h"
 #include "worker/server/http/api_error.h"
 
@@ -244,7 +245,7 @@ TEST(ErrorCodes, AreTheOnesThatTheSourcesThrow) {
   const std::regex thrower(R"re((?:ApiError(?: \w+)?\([^"]*|unavailable\()"(\w+)",)re"),
       refusal(R"re(return (?:all \? "" : )?"(draining|loading|rank_lost)")re");
   for (const auto& file :
-       std::filesystem::recursive_directory_iterator(std::filesystem::path(PM_SOURCE) / "worker/server")) {
+       std::filesystem::recursive_directory_iterator(repository() / "worker/server")) {
     if (file.path().extension() != ".cpp") continue;
     std::ifstream in(file.path());
     const std::string text{std::istreambuf_iterator<char>(in), {}};

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "tests/unit/support/repository.h"
 #include "worker/engine/sampling/parameters.h"
 
 namespace pm::engine {
@@ -60,7 +61,7 @@ std::string flags_table() {
 
 /// Compares the text between the two marks of `block` in a page with `table`.
 void expect_table(const std::string& page, const std::string& block, const std::string& table) {
-  const std::filesystem::path path = std::filesystem::path(PM_SOURCE) / "docs/reference" / page;
+  const std::filesystem::path path = test::repository() / "docs/reference" / page;
   std::ifstream in(path);
   std::string text{std::istreambuf_iterator<char>(in), {}};
   const std::string begin = "<!-- " + block + ": made by parameter_pages_test.cpp -->\n\n", end = "\n<!-- end -->\n";
