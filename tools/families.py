@@ -38,7 +38,7 @@ def merged(base, over):
 
 
 def policy(name):
-    found = yaml.safe_load((ROOT / f"policies/{name}.yaml").read_text())
+    found = yaml.load((ROOT / f"policies/{name}.yaml").read_text(), yaml.CSafeLoader)
     return (
         merged(policy(found["extends"]), {key: value for key, value in found.items() if key != "extends"})
         if "extends" in found
@@ -118,7 +118,7 @@ RAG are with an index of five passages.
 
 def known_checkpoints():
     """Rows of tests/parity/known_checkpoints.yaml, by the table that they stand in."""
-    found = yaml.safe_load((TESTS / "known_checkpoints.yaml").read_text())
+    found = yaml.load((TESTS / "known_checkpoints.yaml").read_text(), yaml.CSafeLoader)
     return {
         table: [{"settings": {}, "stored": "F32", **row} for row in found[table]]
         for table in ("parallelformers", "others")
@@ -127,7 +127,7 @@ def known_checkpoints():
 
 def ids_only(rows):
     """Why checkpoints have no tokenizer; each one without must have its reason, and no other."""
-    reasons = yaml.safe_load((TESTS / "known_checkpoints.yaml").read_text())["ids_only"]
+    reasons = yaml.load((TESTS / "known_checkpoints.yaml").read_text(), yaml.CSafeLoader)["ids_only"]
     without = [row["name"] for row in rows if row["tokenizer"] == "none"]
     if set(without) != set(reasons):
         raise ValueError(f"reasons for {sorted(reasons)}, but no tokenizer for {sorted(without)}")

@@ -5,7 +5,7 @@
 # build/fuzz/corpus for the next run.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-runs=${1:-50000} seconds=${2:-0} seed=${FUZZ_SEED:-1}
+runs=${1:-25000} seconds=${2:-0} seed=${FUZZ_SEED:-1}
 build=build/fuzz python=${PM_CACHE:-$HOME/.cache/parallelmodel}/venv/bin/python
 cmake -G Ninja -S tests/fuzz -B $build -DCMAKE_CXX_COMPILER=clang++ > $build.log 2>&1 || { cat $build.log; exit 1; }
 cmake --build $build -- -j2 >> $build.log 2>&1 || { tail -40 $build.log; exit 1; }

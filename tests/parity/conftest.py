@@ -24,6 +24,18 @@ def hardware():
     return FAKE_DEVICE
 
 
+def pytest_collection_modifyitems(items):
+    """Puts the tests of a file that share a case together, so that they find its models loaded."""
+    first = {}  # of each case, the place of its first test
+
+    def place(numbered):
+        number, item = numbered
+        case = getattr(getattr(item, "callspec", None), "params", {}).get("case")
+        return first.setdefault((item.path, case.name), number) if hasattr(case, "name") else number
+
+    items[:] = [item for _, item in sorted(enumerate(items), key=place)]
+
+
 def pytest_sessionstart(session):
     session.started = time.monotonic()
 

@@ -50,6 +50,16 @@ def _versions():
     return {name: importlib.metadata.version(name) for name in ("torch", "transformers")}
 
 
+@functools.cache
+def _source_of_code(code):
+    return inspect.getsource(code)
+
+
+def source_of(function):
+    """Returns the text of a function, whose end Python would look for at every call."""
+    return _source_of_code(inspect.unwrap(function).__code__)
+
+
 def _made_by(case):
     """What determines a checkpoint: not its name nor what is done with it."""
     return [
@@ -60,17 +70,17 @@ def _made_by(case):
         case.config,
         case.seed,
         case.dtype,
-        inspect.getsource(refill),
-        inspect.getsource(build),
+        source_of(refill),
+        source_of(build),
         *([SMALLER[case.model_type]] if case.model_type in SMALLER else []),
-        *([inspect.getsource(calibrate)] if cases_quantized.rounds(case) else []),
+        *([source_of(calibrate)] if cases_quantized.rounds(case) else []),
     ]
 
 
 def cached(kind, case, extra, make):
     """The folder with what `make(folder)` writes for this case; made once for equal checkpoints, inputs, versions and
     sources of `make`."""
-    key = json.dumps([kind, _made_by(case), extra, _versions(), inspect.getsource(make)], sort_keys=True)
+    key = json.dumps([kind, _made_by(case), extra, _versions(), source_of(make)], sort_keys=True)
     folder = CACHE / f"{kind}-{case.name}-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
     if not folder.exists():
         CACHE.mkdir(parents=True, exist_ok=True)

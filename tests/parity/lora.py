@@ -4,7 +4,6 @@ what an adapter means: W + scale * B A. tests/parity/test_adapters_peft.py compa
 """
 
 import dataclasses
-import inspect
 import json
 import math
 import pathlib
@@ -112,7 +111,7 @@ def adapter(case, recipe):
         (folder / "adapter_config.json").write_text(json.dumps(recipe.config()))
         save_torch(tensors, folder / "adapter_model.safetensors", metadata={"format": "pt"})
 
-    extra = [dataclasses.asdict(recipe), inspect.getsource(factors), inspect.getsource(Recipe.config)]
+    extra = [dataclasses.asdict(recipe), fixtures.source_of(factors), fixtures.source_of(Recipe.config)]
     return fixtures.cached("adapter", case, extra, make)
 
 
@@ -133,7 +132,7 @@ def merged(case, recipe, base=None):
             tensors[f"{module}.weight"] = numpy.ascontiguousarray(after.astype(before.dtype))
         save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
 
-    extra = [dataclasses.asdict(recipe), inspect.getsource(factors), base.name]
+    extra = [dataclasses.asdict(recipe), fixtures.source_of(factors), base.name]
     folder = fixtures.cached("merged", case, extra, make)
     name = f"{base.name}-lora{recipe.seed}"
     return dataclasses.replace(base, name=name, folder=str(folder), digest=pathlib.Path(folder).name)

@@ -43,7 +43,7 @@ POLICIES = worker.REPOSITORY / "policies"
 FILES = {
     kind: path.stem
     for path in POLICIES.glob("*.yaml")
-    for kind in numpy.atleast_1d(yaml.safe_load(path.read_text())["model_type"])
+    for kind in numpy.atleast_1d(yaml.load(path.read_text(), yaml.CSafeLoader)["model_type"])
 }  # of each model_type
 
 

@@ -3,7 +3,6 @@
 
 import functools
 import hashlib
-import inspect
 import json
 
 import cases_experts
@@ -188,9 +187,9 @@ def forward(case, inputs, dtype="float32", attention="eager", draw=None):
                 dtype,
                 attention,
                 draw,
-                inspect.getsource(_moved),
-                inspect.getsource(_without_second_alibi),
-                inspect.getsource(_cut),
+                fixtures.source_of(_moved),
+                fixtures.source_of(_without_second_alibi),
+                fixtures.source_of(_cut),
             ],
             make,
         )
@@ -273,8 +272,8 @@ def greedy(case, prompt, max_new_tokens, **options):
                     prompt,
                     max_new_tokens,
                     options,
-                    inspect.getsource(_without_second_alibi),
-                    inspect.getsource(_positions),
+                    fixtures.source_of(_without_second_alibi),
+                    fixtures.source_of(_positions),
                 ],
                 make,
             )

@@ -98,9 +98,7 @@ def quantized_case(case, precision):
         assert changed > 10
         save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
 
-    import inspect
-
-    sources = [inspect.getsource(one) for one in (dequantized, codes_of)]
+    sources = [fixtures.source_of(one) for one in (dequantized, codes_of)]
     name = "-" + precision.lower()
     folder = fixtures.cached("codes" + name, case, [*sources, LAYER, SCORES, OUT, MODELS[case.model_class]], make)
     return dataclasses.replace(case, name=case.name + name, folder=str(folder), digest=pathlib.Path(folder).name)
