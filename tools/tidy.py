@@ -64,10 +64,10 @@ def compile_commands(build):
 
 
 def sources_of(file):
-    """Returns the files that are compiled with this one: several where CMake has made one out of them."""
-    if "Unity" not in file.parts:
+    """Returns the files that are compiled with this one: several where it is a unit of cmake/units.py."""
+    if "units" not in file.parts:
         return [file]
-    return [pathlib.Path(found) for found in re.findall(r'^#include "(.+)"', file.read_text(), re.M)]
+    return [ROOT / found for found in re.findall(r'^#include "(.+)"', file.read_text(), re.M)]
 
 
 def included_files(name, known):

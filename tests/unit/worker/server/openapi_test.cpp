@@ -244,8 +244,7 @@ TEST(ErrorCodes, AreTheOnesThatTheSourcesThrow) {
   for (const auto& code : server::error_codes()) EXPECT_TRUE(listed.insert(code.code).second) << code.code;
   const std::regex thrower(R"re((?:ApiError(?: \w+)?\([^"]*|unavailable\()"(\w+)",)re"),
       refusal(R"re(return (?:all \? "" : )?"(draining|loading|rank_lost)")re");
-  for (const auto& file :
-       std::filesystem::recursive_directory_iterator(repository() / "worker/server")) {
+  for (const auto& file : std::filesystem::recursive_directory_iterator(repository() / "worker/server")) {
     if (file.path().extension() != ".cpp") continue;
     std::ifstream in(file.path());
     const std::string text{std::istreambuf_iterator<char>(in), {}};

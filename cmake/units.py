@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Says which sources of a target may be compiled as one: unity_groups.py MOST reads lines "TARGET FILE", and
-prints lines "TARGET;FILE;GROUP".
+"""Writes the units in which sources of a target are compiled as one: units.py MOST FOLDER reads "TARGET|SOURCE" lines
+of FOLDER/sources.txt, writes FOLDER/TARGET/NUMBER.cpp, and prints a line "TARGET|UNIT|SOURCE|SOURCE..." for each.
 
-Compiled together, files see each other's anonymous namespaces and headers. So two files share a group only if neither
+Compiled together, files see each other's anonymous namespaces and headers. So two files share a unit only if neither
 uses a name, as anything, that the other defines for itself, nor includes a header that declares one, or another thing
-of a name that the other uses: then each means what it means alone. A group has at most MOST files. A file that fits to
-no other has no line.
+of a name that the other uses: then each means what it means alone. A unit has at most MOST files. A file that fits to
+no other is compiled as it is.
 """
 
 import collections
@@ -129,6 +129,8 @@ class Source:
         return set().union(*(header(one)[0] for one in other.headers - self.headers))
 
     def fits(self, other):
+        if self.alone or other.alone:
+            return False
         if self.own & other.used or other.own & self.used:
             return False
         for one, another in ((self, other), (other, self)):
@@ -142,36 +144,39 @@ class Source:
 
 
 def groups(sources, most):
-    """Returns lists of sources that may be compiled as one."""
+    """Returns lists of sources that may be compiled as one, the rest in lists of one."""
     found = []
     for source in sources:
-        if source.alone:
-            continue
         group = next((g for g in found if len(g) < most and all(map(source.fits, g))), None)
         if group is None:
             found.append(group := [])
         group.append(source)
-    return [group for group in found if len(group) > 1]
+    return found
+
+
+def write(path, text):
+    """Leaves a file that has the text already, which then need not be compiled again."""
+    if not path.is_file() or path.read_text() != text:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
 
 
 def main():
+    most, folder = int(sys.argv[1]), pathlib.Path(sys.argv[2])
     targets, sources = {}, {}
-    for line in sys.stdin:
-        target, path = line.split()
-        source = sources[path] = sources.get(path) or Source(path)
-        targets.setdefault(target, []).append(source)
-    shared = {
-        path
-        for path, count in collections.Counter(s.path for own in targets.values() for s in own).items()
-        if count > 1
-    }
+    for line in (folder / "sources.txt").read_text().split():
+        target, path = line.split("|")
+        sources[path] = sources.get(path) or Source(path)
+        targets.setdefault(target, []).append(sources[path])
+    uses = collections.Counter(source for own in targets.values() for source in own)
     for target, own in targets.items():
-        # CMake has one group for a source, whatever its target. So groups of targets that share some have other names,
-        # and a target has parts of the groups of another one.
-        name = f"{target}_" if any(source.path in shared for source in own) else "group"
-        for number, group in enumerate(groups(own, int(sys.argv[1]))):
-            for source in group:
-                print(f"{target};{source.path};{name}{number}")
+        for number, group in enumerate(groups(own, most)):
+            # CMake compiles a source alone in all targets of a folder, or in none
+            if len(group) == 1 and uses[group[0]] == 1:
+                continue
+            unit = folder / target / f"{number}.cpp"
+            write(unit, "".join(f'#include "{pathlib.Path(source.path).relative_to(ROOT)}"\n' for source in group))
+            print("|".join([target, str(unit), *(source.path for source in group)]))
 
 
 if __name__ == "__main__":
