@@ -126,8 +126,8 @@ stage deps make -s test-deps
 stage lint make -s lint
 stage build make -s build-tests
 build_integrations
+stage unit make -s unit  # alone, because its tests of hangs and leases count seconds
 start e2e e2e_tested
-stage unit make -s unit
 if has_time cuda 2400; then stage cuda make -s cuda; fi
 if has_time fuzz 2400; then stage fuzz tests/fuzz/run.sh; fi
 stage parity parity_tested
@@ -140,7 +140,7 @@ if is_cluster_built || has_time cluster 240; then
   stage e2e-rest passed e2e
   # The releases install on the cluster that the end-to-end tests have had. They compute on one core, as reliability
   # does.
-  if has_time images 240; then start image images_tested; fi
+  if has_time images 900; then start image images_tested; fi
   stage reliability make -s reliability
   if [ -n "${beside[image]:-}" ]; then stage image-rest passed image; fi
 fi

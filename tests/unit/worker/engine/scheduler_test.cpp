@@ -346,7 +346,7 @@ TEST(Scheduler, AForwardRequestIsValidatedAtOnceCanBeCancelledAndCountsInTheQueu
              .max_concurrency = 1,
              .max_queue = 2,
              .step_tokens = 32});
-  f.executor->slow = true;
+  f.executor->held = true;
   Reply never, first, second, third;
   EXPECT_THROW(f.scheduler.forward({"1", {}, false, false, {}}, std::ref(never)), Error);
   f.scheduler.forward(forward_of("1", 1), std::ref(first));
@@ -355,6 +355,8 @@ TEST(Scheduler, AForwardRequestIsValidatedAtOnceCanBeCancelledAndCountsInTheQueu
   f.scheduler.forward(forward_of("3", 3), std::ref(third));
   EXPECT_THROW(f.scheduler.forward(forward_of("4", 4), std::ref(never)), Error);
   f.scheduler.cancel("3");
+  f.executor->held = false;
+  f.executor->held.notify_all();
   EXPECT_EQ(first.wait().finish, Finish::Stop);
   EXPECT_EQ(second.wait().finish, Finish::Stop);
   EXPECT_EQ(third.wait().finish, Finish::Cancelled);

@@ -40,6 +40,7 @@ class SummingExecutor final : public parallel::Executor,
   std::vector<Arrays> forward(std::span<const Arrays> requests, const models::OutputSelection&) override {
     if (fail) throw Error(Reason::RankLost, "rank 1 died of signal 9");
     if (slow) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    held.wait(true);
     for (const Arrays& inputs : requests) {
       if (inputs.contains("too_large"))
         TORCH_CHECK_WITH(OutOfMemoryError, false, "out of memory. Tried to allocate 7.00 GiB. The device is full");
@@ -142,6 +143,7 @@ class SummingExecutor final : public parallel::Executor,
   bool keeps_states = false;      ///< true: sums are kept by slot, and nothing is read from blocks
   float sharpness = 100;          ///< margin of the expected id's score over all others
   std::atomic<bool> fail{false}, slow{false};
+  std::atomic<bool> held{false};  ///< true: forward() waits
   std::atomic<int64_t> widest{0}, computed{0}, copies{0}, forwards{0}, sampled{0}, state_copies{0};
 
  private:
