@@ -22,5 +22,7 @@ for argument; do
   esac
 done
 mv "$header" "$header.aside"  # else it would be used in place of what it was made from
-"$@" -E -P -dD | sha256sum > "$header.sum"
+"$@" -E -P -dD > "$header.text" || exit
+sha256sum < "$header.text" > "$header.sum"
 mv "$header.aside" "$header"
+rm "$header.text"
