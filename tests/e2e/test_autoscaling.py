@@ -81,7 +81,7 @@ class Requests:
 
         def one() -> int:
             body = BODY | {"max_tokens": tokens, "ignore_eos": True}
-            return fetch("POST", url + "/v1/completions", json=body, timeout=120).status_code
+            return fetch("POST", url + "/v1/completions", json=body, timeout=600).status_code
 
         def begin() -> None:
             while not self._stop.wait(1 / per_second):
@@ -95,14 +95,14 @@ class Requests:
         """Begins no more requests, and returns the status of each."""
         self._stop.set()
         self._clock.join()
-        return [request.result(180) for request in self._begun]
+        return [request.result(660) for request in self._begun]
 
 
 def replicas(world) -> int:
     return world.pm(NAME)["spec"].get("replicas", 1)
 
 
-def wait_replicas(world, count: int, what: str, timeout: float = 120) -> float:
+def wait_replicas(world, count: int, what: str, timeout: float = 400) -> float:
     """Returns the seconds until this number of replicas is wanted and ready, and no other one is there."""
     begin = time.monotonic()
 
@@ -147,11 +147,11 @@ def test_requests_at_zero_replicas_are_held_until_one_serves(world):
         endpoint = pick(address, BODY, timeout)
         return fetch("POST", f"http://{endpoint}/v1/completions", json=BODY).status_code
 
-    world.cluster.wait_for(lambda: world.inside(ask, 20) == 200, 60, "the picker leads to the replica")
+    world.cluster.wait_for(lambda: world.inside(ask, 60) == 200, 240, "the picker leads to the replica")
     wait_replicas(world, 0, "no replica without requests")
     begin = time.monotonic()
-    held = [world.inside.start(ask, 180) for _ in range(10)]
-    codes = [one.result(200) for one in held]
+    held = [world.inside.start(ask, 400) for _ in range(10)]
+    codes = [one.result(500) for one in held]
     assert codes == [200] * 10
     seconds = time.monotonic() - begin
     ready = [event for event in world.cluster.list("events", MODELS) if event["reason"] == "ReplicaReady"]

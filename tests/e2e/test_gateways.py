@@ -144,7 +144,7 @@ def test_an_endpoint_picker_reads_the_queues_of_replicas(world):
     address = ready(world, "picker", MODELS).removeprefix("http://")
     first, second = sorted(pod["status"]["podIP"] for pod in world.pods("chat"))
     picked = world.cluster.wait_for(
-        lambda: {world.inside(pick, address, BODY) for _ in range(20)}, 30, "the picker answers"
+        lambda: {world.inside(pick, address, BODY) for _ in range(20)}, 120, "the picker answers"
     )
     assert picked <= {f"{first}:8000", f"{second}:8000"}
     for busy, idle in ((first, second), (second, first)):
@@ -153,18 +153,18 @@ def test_an_endpoint_picker_reads_the_queues_of_replicas(world):
         def fill(ip=busy, stop=stop):  # four run, and eight wait
             while not stop.is_set():
                 body = BODY | {"max_tokens": 200, "ignore_eos": True}
-                fetch("POST", f"http://{ip}:8000/v1/completions", json=body)
+                fetch("POST", f"http://{ip}:8000/v1/completions", json=body, timeout=600)
 
         clients = [world.inside.start(fill) for _ in range(12)]
         try:
             world.cluster.wait_for(
                 lambda: [world.inside(pick, address, BODY) for _ in range(10)] == [f"{idle}:8000"] * 10,  # noqa: B023
-                30,
+                120,
                 "the picker avoids the replica with the queue",
             )
             picks = [world.inside(pick, address, BODY) for _ in range(50)]
         finally:
             stop.set()
             for client in clients:
-                client.result(120)
+                client.result(660)
         assert picks.count(f"{idle}:8000") == 50, picks

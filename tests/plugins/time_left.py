@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A plugin of pytest for runs that have no time for all tests (tools/test.sh): PM_TEST_SHARE is the percentage of tests
-to run, the same at every run and spread over all files; after PM_TEST_END, in seconds since 1970, no test begins. What
-is left out is counted at the end.
+to run, spread over all files; PM_TEST_DRAW, any text, chooses which, so that another run covers what one leaves out;
+after PM_TEST_END, in seconds since 1970, no test begins. What is left out is counted at the end.
 """
 
 import os
@@ -11,12 +11,13 @@ import zlib
 import pytest
 
 SHARE = float(os.environ.get("PM_TEST_SHARE", 100))
+DRAW = os.environ.get("PM_TEST_DRAW", "")
 END = float(os.environ.get("PM_TEST_END", "inf"))
 NO_TIME = "left out: no time"
 
 
 def is_in_share(item):
-    return zlib.crc32(item.nodeid.encode()) % 1000 < SHARE * 10
+    return zlib.crc32((DRAW + item.nodeid).encode()) % 1000 < SHARE * 10
 
 
 def pytest_collection_modifyitems(config, items):
@@ -32,7 +33,7 @@ def pytest_runtest_setup(item):
 
 def pytest_terminal_summary(terminalreporter):
     if SHARE < 100:
-        terminalreporter.write_line(f"only {SHARE:g}% of the tests were chosen")
+        terminalreporter.write_line(f"only {SHARE:g}% of the tests were chosen, by PM_TEST_DRAW={DRAW}")
     late = [one for one in terminalreporter.stats.get("skipped", []) if NO_TIME in str(one.longrepr)]
     if late:
         terminalreporter.write_line(f"{len(late)} tests came too late and did not run")
