@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Adapters that PEFT itself has made and saved give what PEFT computes with them, on 1 to 4 ranks."""
 
+import shutil
+from contextlib import closing
+
 import compare
 import fixtures
 import inputs
@@ -9,6 +12,7 @@ import peft
 import pytest
 import torch
 from cases import BY_NAME
+from server import Server
 from test_forward import places
 
 CONFIGS = {
@@ -60,3 +64,26 @@ def test_the_adapter_matters(adapted):
     base = oracle.forward(case, given)
     with pytest.raises(compare.Difference):
         compare.tensors(theirs, {name: base[name] for name in theirs}, places(case, given))
+
+
+def test_beside_a_cache_of_integers_it_is_the_merged_model(tmp_path):
+    """Both round keys and values, so that scores differ where a rounding falls the other way alone."""
+    case = BY_NAME["LlamaForCausalLM-internlm3"]
+    base = shutil.copytree(fixtures.checkpoint(case), tmp_path / "base")
+    torch.manual_seed(5)
+    config = peft.LoraConfig(target_modules="all-linear", r=4, lora_alpha=8, init_lora_weights=False)
+    made = peft.get_peft_model(fixtures.library(case.model_class).from_pretrained(base), config)
+    made.save_pretrained(tmp_path / "tuned")
+    merged = shutil.copytree(base, tmp_path / "merged", ignore=shutil.ignore_patterns("*.safetensors*"))
+    made.merge_and_unload().save_pretrained(merged)
+    body = {"prompt": [5, 9, 33, 21, 7, 14], "max_tokens": 8, "temperature": 0, "logprobs": 3, "return_token_ids": True}
+
+    def answer(folder, name, *options):
+        with closing(Server(folder, ranks=2, options=["--kv-precision", "I8", *options])) as server:
+            choice = server.ask("/v1/completions", body | {"model": name})["choices"][0]
+            return choice["token_ids"], choice["logprobs"]["token_logprobs"]
+
+    tuned = answer(base, "tuned", "--adapter", f"tuned={tmp_path / 'tuned'}")
+    wanted = answer(merged, "merged")
+    assert tuned[0] == wanted[0] and tuned[1] == pytest.approx(wanted[1], abs=0.01)
+    assert answer(base, "base")[1] != pytest.approx(wanted[1], abs=0.05)

@@ -3,9 +3,11 @@
 tokens are those of the file.
 """
 
+import copy
 import json
 
 import gguf_files
+import peft
 import pytest
 import torch
 import transformers
@@ -116,3 +118,20 @@ def test_convert_writes_a_folder_that_serves_text(model, tmp_path):
     assert "model.layers.0.self_attn.q_proj.weight_packed" in names
     again = transformers.AutoTokenizer.from_pretrained(tmp_path / "int4")
     assert again("hello world, don't")["input_ids"] == tokenizer("hello world, don't")["input_ids"]
+
+
+def test_an_adapter_beside_its_codes_is_pefts(model, tmp_path):
+    folder, oracle, tokenizer = model
+    torch.manual_seed(5)
+    config = peft.LoraConfig(target_modules="all-linear", r=4, lora_alpha=16, init_lora_weights=False)
+    tuned = peft.get_peft_model(copy.deepcopy(oracle), config).eval()
+    tuned.save_pretrained(tmp_path / "tuned")
+    prompt = "hello world, don't"
+    ids = tokenizer(prompt)["input_ids"]
+    wanted = {name: greedy(one, ids) for name, one in (("tuned", tuned), (folder.name, oracle))}
+    assert wanted["tuned"] != wanted[folder.name]
+    server = Server(folder, ranks=2, options=["--adapter", f"tuned={tmp_path / 'tuned'}"])
+    for name, answer in wanted.items():
+        body = {"model": name, "prompt": prompt, "max_tokens": 12, "temperature": 0, "return_token_ids": True}
+        assert server.ask("/v1/completions", body)["choices"][0]["token_ids"] == answer
+    server.close()
