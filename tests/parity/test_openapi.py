@@ -92,6 +92,7 @@ def test_the_document_is_valid_and_names_what_the_model_serves(serve):  # noqa: 
 # of a request to /generate: which model, how the reply looks, and what is always so
 OF_A_REPLY = {"inputs", "parameters", "model", "user", "stream", "details", "return_full_text", "return_token_ids"}
 OF_A_REPLY |= {"use_cache"}
+OF_A_REPLY |= {"response_format", "structured_outputs", "grammar"}  # constraints, which servers alone hold
 
 
 def has_effect(schema):

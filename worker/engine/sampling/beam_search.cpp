@@ -96,11 +96,13 @@ bool BeamSearch::improvable() const {
                      [&](const Beam& beam) { return best > (beam.finished ? worst : lowest_score); });
 }
 
+bool BeamSearch::is_dead(float score) { return score <= lowest_score / 2; }
+
 std::vector<BeamSearch::Hypothesis> BeamSearch::hypotheses() const {
   std::vector<Hypothesis> found;
   for (int64_t i = 0; i < search_.num_return_sequences; ++i) {
     const Beam& beam = finished_[static_cast<size_t>(i)];
-    found.push_back({beam.tokens, beam.score, beam.ended});
+    found.push_back({beam.tokens, beam.score, beam.ended, beam.finished});
   }
   return found;
 }

@@ -37,13 +37,16 @@ class BeamSearch {
   /// their tokens; empty if the search is over. `last` ends every candidate (time limit).
   std::vector<Next> advance(std::vector<Candidate> candidates, bool last);
 
+  /// Returns whether a beam with this score is no answer so far: it ended, or no token was left for it.
+  static bool is_dead(float score);
+
   struct Hypothesis {
     std::vector<int32_t> tokens;
     float score = 0;
-    bool ended = false;
+    bool ended = false, finished = false;
   };
   /// Returns the best num_return_sequences answers with their end tokens, best first. `ended` is true if an end token
-  /// ended the answer.
+  /// ended the answer. Those that are not `finished` stand for answers of which there are too few.
   std::vector<Hypothesis> hypotheses() const;
 
  private:

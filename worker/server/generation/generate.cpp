@@ -128,7 +128,7 @@ StreamFormat stream_format(const GenerateReply& generated) {
 /// Parses `object` and submits its requests to the engine.
 GenerateReply submit(const ServerContext& context, const RoutedRequest& call, const json& object,
                      std::shared_ptr<void> admitted, steady_clock::time_point arrived) {
-  GenerateReply generated{context, parse_generate(object, context, context.random()), {}};
+  GenerateReply generated{context, parse_generate(object, call.request.body, context, context.random()), {}};
   const GenerateRequest& request = generated.request;
   const std::string field = object.contains("inputs") ? "inputs" : "input_ids";
   const bool logprobs = request.details && request.search.num_beams == 1;
@@ -164,7 +164,8 @@ http::Response generate_text(const ServerContext& context, const RoutedRequest& 
     throw ApiError(400, "invalid_value",
                    "the path has no text after /generate_text/; append the percent-encoded prompt");
   json object = query_object(call.request.query);
-  for (const char* name : {"inputs", "input_ids", "stream", "details", "return_token_ids"})
+  for (const char* name : {"inputs", "input_ids", "stream", "details", "return_token_ids", "response_format",
+                           "structured_outputs", "grammar"})
     if (object.contains(name))
       throw ApiError(400, "unknown_field",
                      std::string(name) + " is not a parameter of this path; send it to POST /generate", name);

@@ -69,7 +69,7 @@ void read_unused_fields(Fields& fields) {
   fields.only("best_of", 1);
   fields.only("decoder_input_details", false);
   fields.only("watermark", false);
-  for (const char* name : {"top_n_tokens", "truncate", "grammar", "adapter_id"}) fields.only(name, nullptr);
+  for (const char* name : {"top_n_tokens", "truncate", "adapter_id"}) fields.only(name, nullptr);
 }
 
 void refuse(const std::string& field, const std::string& message) {
@@ -104,7 +104,7 @@ json parse_query_value(const std::string& text) {
 
 }  // namespace
 
-GenerateRequest parse_generate(const json& object, const ServerContext& context, uint64_t seed) {
+GenerateRequest parse_generate(const json& object, std::string_view body, const ServerContext& context, uint64_t seed) {
   Fields fields(object);
   GenerateRequest request;
   GenerationParams& params = request.params;
@@ -126,6 +126,7 @@ GenerateRequest parse_generate(const json& object, const ServerContext& context,
   request.details = fields.boolean("details").value_or(false);
   request.stream = fields.boolean("stream").value_or(false);
   request.return_token_ids = fields.boolean("return_token_ids").value_or(false);
+  params.constraint = read_generate_constraint(fields, body);
   read_unused_fields(fields);
   fields.find("parameters");  // parse_route_body has merged them
   fields.refuse_others();

@@ -24,11 +24,12 @@ struct GenerateRequest {
   bool return_token_ids = false;
 };
 
-/// `object` holds inputs (or input_ids) and the parameters side by side. Absent parameters have the values of
-/// generation_config.json, then Hugging Face's: greedy, one beam, 20 new tokens, top_k 50 when sampling. `seed` is the
-/// seed of a request that has none. Throws ApiError 400 that names the field; for an unknown field it suggests the
-/// nearest name.
-GenerateRequest parse_generate(const nlohmann::json& object, const ServerContext&, uint64_t seed);
+/// `object` holds inputs (or input_ids) and the parameters side by side, `body` is the text that it was read from.
+/// Absent parameters have the values of generation_config.json, then Hugging Face's: greedy, one beam, 20 new tokens,
+/// top_k 50 when sampling. `seed` is the seed of a request that has none. Throws ApiError 400 that names the field; for
+/// an unknown field it suggests the nearest name.
+GenerateRequest parse_generate(const nlohmann::json& object, std::string_view body, const ServerContext&,
+                               uint64_t seed);
 
 /// Returns a query string as such an object. Numbers, booleans and lists are parsed as JSON, other values are texts;
 /// repeated names become a list. max_tokens is an alias of max_new_tokens.

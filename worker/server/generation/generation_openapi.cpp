@@ -116,6 +116,20 @@ json structured_outputs_schema() {
       "One of its fields constrains the answer; not together with response_format");
 }
 
+/// What read_generate_constraint reads.
+schema::Properties constraint_properties() {
+  const json schema = schema::any({schema::open_object(), constraint_text("")}, "JSON Schema of at most 128 KiB"),
+             named = schema::object({{"name", text_schema}, {"schema", schema::open_object(), true}});
+  const auto of = [](const char* type, const json& value) {
+    return schema::object({{"type", schema::constant(type), true}, {"value", value, true}});
+  };
+  const json regex = constraint_text("Regular expression that the whole answer matches");
+  return {{"response_format", response_format_schema()},
+          {"structured_outputs", structured_outputs_schema()},
+          {"grammar", schema::any({of("json", schema), of("json_schema", named), of("regex", regex)},
+                                  "The constraint as text-generation-inference spells it")}};
+}
+
 /// The fields that read_openai reads.
 schema::Properties openai_properties(const ServerContext& context) {
   schema::Properties made = common_properties(Dialect::OpenAi);
@@ -206,7 +220,7 @@ schema::Properties generate_properties(const ServerContext& context) {
                         {"best_of", schema::constant(1)},
                         {"decoder_input_details", schema::constant(false)},
                         {"watermark", schema::constant(false)}});
-  for (const char* name : {"top_n_tokens", "truncate", "grammar", "adapter_id"}) made.push_back({name, null_schema});
+  for (const char* name : {"top_n_tokens", "truncate", "adapter_id"}) made.push_back({name, null_schema});
   schema::append(made, model_properties(context));
   return made;
 }
@@ -400,6 +414,7 @@ Operation describe_generate(const ServerContext& context) {
   schema::append(own, {{"details", schema::boolean("Add details of the tokens to each result")},
                        {"stream", schema::boolean("Stream the answer as server-sent events")},
                        {"return_token_ids", schema::boolean("Add the ids that generate of transformers returns")}});
+  schema::append(own, constraint_properties());
   own.push_back(
       {"parameters", schema::object(own,
                                     "Options as Hugging Face's clients send them. They are merged with the fields "

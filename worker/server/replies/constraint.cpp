@@ -106,26 +106,67 @@ std::optional<ConstraintSpec> read_structured_outputs(const json& outputs, const
   return found.front();
 }
 
-}  // namespace
+/// Reads {"type": "json", "value": schema}, {"type": "regex", "value": text} or {"type": "json_schema", "value":
+/// {"name", "schema"}} of text-generation-inference.
+ConstraintSpec read_grammar(const json& grammar, const ordered_json& ordered) {
+  const std::string field = "grammar";
+  if (!grammar.is_object()) throw bad_field(field, json_excerpt(grammar), "an object with type and value");
+  Fields fields(grammar, field);
+  const auto type = fields.text("type");
+  if (!type || (*type != "json" && *type != "regex" && *type != "json_schema"))
+    throw bad_field(field + ".type", type ? json_excerpt(*type) : "missing", "\"json\", \"json_schema\" or \"regex\"");
+  const json* value = fields.find("value");
+  fields.refuse_others();
+  const auto missing = [&](const json* found, const std::string& place, const char* allowed) {
+    return bad_field(place, found ? json_excerpt(*found) : "missing", allowed);
+  };
+  const std::string place = field + ".value";
+  if (*type == "regex") {
+    if (!value || !value->is_string()) throw missing(value, place, "a regular expression");
+    return {ConstraintKind::Regex, value->get<std::string>(), place};
+  }
+  const bool is_named = *type == "json_schema";
+  if (is_named && (!value || !value->is_object())) throw missing(value, place, "an object with name and schema");
+  if (value && value->is_string()) return {ConstraintKind::JsonSchema, value->get<std::string>(), place};
+  const json* schema = is_named && value->contains("schema") ? &value->at("schema") : is_named ? nullptr : value;
+  if (!schema) throw missing(schema, place, "a JSON Schema");
+  const ordered_json& in_order = ordered.at("value");
+  return is_named ? schema_spec(in_order.at("schema"), place + ".schema") : schema_spec(in_order, place);
+}
 
-std::optional<ConstraintSpec> read_constraint(Fields& fields, std::string_view body) {
-  const json* format = fields.find("response_format");
-  const json* outputs = fields.find("structured_outputs");
-  if (!format && !outputs) return std::nullopt;
-  const ordered_json ordered = ordered_json::parse(body);
+/// Reads the one of these fields that constrains the answer. In the body they may stand under "parameters".
+std::optional<ConstraintSpec> read_fields(Fields& fields, std::initializer_list<const char*> names,
+                                          std::string_view body) {
   std::optional<ConstraintSpec> spec;
-  if (format) spec = read_response_format(*format, ordered.at("response_format"));
-  if (outputs) {
+  ordered_json ordered;
+  for (const std::string name : names) {
+    const json* value = fields.find(name);
+    if (!value) continue;
     if (spec)
       throw ApiError(400, "invalid_value",
-                     "response_format and structured_outputs both constrain the answer; send one of them",
-                     "structured_outputs");
-    spec = read_structured_outputs(*outputs, ordered.at("structured_outputs"));
+                     std::string(spec->field, 0, spec->field.find('.')) + " and " + name +
+                         " both constrain the answer; send one of them",
+                     name);
+    if (ordered.is_null()) ordered = ordered_json::parse(body);
+    const ordered_json& own = ordered.contains(name) ? ordered.at(name) : ordered.at("parameters").at(name);
+    spec = name == "response_format"      ? read_response_format(*value, own)
+           : name == "structured_outputs" ? read_structured_outputs(*value, own)
+                                          : read_grammar(*value, own);
   }
   if (spec && spec->text.size() > max_constraint_bytes)
     throw bad_field(spec->field, std::to_string(spec->text.size()) + " bytes",
                     "at most " + std::to_string(max_constraint_bytes) + " bytes");
   return spec;
+}
+
+}  // namespace
+
+std::optional<ConstraintSpec> read_constraint(Fields& fields, std::string_view body) {
+  return read_fields(fields, {"response_format", "structured_outputs"}, body);
+}
+
+std::optional<ConstraintSpec> read_generate_constraint(Fields& fields, std::string_view body) {
+  return read_fields(fields, {"response_format", "structured_outputs", "grammar"}, body);
 }
 
 std::shared_ptr<const engine::TokenConstraint> make_constraint(const Tokenizer* tokenizer, const ConstraintSpec& spec,

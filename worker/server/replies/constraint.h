@@ -25,6 +25,9 @@ struct ConstraintSpec {
 /// Reads "response_format" of OpenAI's API and "structured_outputs" of vLLM's; `body` is the request's text. Returns
 /// nothing where neither constrains the answer. Throws ApiError 400: a form that is not known, or both at once.
 std::optional<ConstraintSpec> read_constraint(Fields&, std::string_view body);
+/// Reads the same fields or "grammar" of Hugging Face's text-generation-inference, of which a body may have some under
+/// "parameters". Throws likewise.
+std::optional<ConstraintSpec> read_generate_constraint(Fields&, std::string_view body);
 
 /// Compiles the constraint of an answer that begins at nothing (`at_start`) or continues a text. Throws ApiError 400
 /// with the reason why it cannot be held.

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include <future>
+#include <set>
 
 #include "tests/unit/worker/engine/summing_executor.h"
 
@@ -203,6 +204,74 @@ TEST(Constraint, FailsWhereNoTokenIsAllowed) {
   EXPECT_EQ(f.scheduler.statistics().kv_blocks_used, 0);
 }
 
+/// A request whose answers end with the end token.
+Request beams_of(int seed, int64_t beams, int64_t returned, Remainders::Options options = {}) {
+  Request request = request_of(seed, {}, options);
+  request.search = {.num_beams = beams, .num_return_sequences = returned};
+  request.eos = {end_token};
+  return request;
+}
+
+TEST(Constraint, EveryBeamFollowsItAndEndsWithAnEndToken) {
+  Fixture f(limits);
+  f.executor->sharpness = 3;
+  std::vector<Sequences> answers;
+  for (int i = 0; i < 8; ++i) answers.emplace_back(3);
+  for (int i = 0; i < 8; ++i) {
+    Request request = beams_of(i, 4, 3);
+    request.sampling.do_sample = i % 2 == 1;
+    request.sampling.seed = static_cast<uint64_t>(i);
+    submit(f, request, answers[static_cast<size_t>(i)]);
+  }
+  for (Sequences& answer : answers) {
+    std::set<std::vector<int32_t>> different;
+    for (Stream& stream : answer.streams) {
+      EXPECT_EQ(stream.wait(), Finish::Stop) << stream.reason;
+      ASSERT_EQ(stream.tokens.size(), 10);
+      EXPECT_EQ(stream.tokens.back(), end_token);
+      stream.tokens.pop_back();
+      expect_follows(stream.tokens, 7, 9, "a beam");
+      different.insert(stream.tokens);
+    }
+    EXPECT_EQ(different.size(), 3);
+  }
+}
+
+TEST(Constraint, BeamsEndWhereItAllowsAndAreCutByTheirLength) {
+  Fixture f(limits);
+  f.executor->sharpness = 1;
+  Sequences open(2), cut;
+  submit(f, beams_of(1, 3, 2, {.length = 4, .open_end = true}), open);
+  Request request = beams_of(2, 3, 1);
+  request.max_new_tokens = 5;
+  submit(f, request, cut);
+  for (Stream& stream : open.streams) {
+    EXPECT_NE(stream.wait(), Finish::Failed);
+    if (stream.finish == Finish::Stop) {
+      ASSERT_GT(stream.tokens.size(), 4);
+      EXPECT_EQ(stream.tokens.back(), end_token);
+      stream.tokens.pop_back();
+    }
+    expect_follows(stream.tokens, 7, stream.tokens.size(), "an open end");
+  }
+  EXPECT_EQ(cut.streams[0].wait(), Finish::Length);
+  expect_follows(cut.streams[0].tokens, 7, 5, "a beginning");
+}
+
+TEST(Constraint, BeamsFailWhereItAllowsTooFewAnswers) {
+  constexpr Remainders::Options one_answer{.divisor = vocabulary, .length = 4};
+  Fixture f(limits);
+  Sequences one, two(2);
+  submit(f, beams_of(1, 4, 1, one_answer), one);
+  submit(f, beams_of(2, 4, 2, one_answer), two);
+  EXPECT_EQ(one.streams[0].wait(), Finish::Stop) << one.streams[0].reason;
+  EXPECT_EQ(one.streams[0].tokens, (std::vector<int32_t>{0, 1, 2, 3, end_token}));
+  EXPECT_EQ(two.streams[0].wait(), Finish::Failed);
+  EXPECT_EQ(two.streams[0].reason, "the beams found 1 answers that it allows, and 2 are to be returned");
+  EXPECT_TRUE(two.last[0].constraint_failed);
+  EXPECT_EQ(f.scheduler.statistics().kv_blocks_used, 0);
+}
+
 TEST(Constraint, RefusesWhatItCannotBeCombinedWith) {
   Fixture f(limits);
   Sequences none;
@@ -214,9 +283,9 @@ TEST(Constraint, RefusesWhatItCannotBeCombinedWith) {
     }
     return "accepted";
   };
-  Request beams = request_of(1, {});
-  beams.search.num_beams = 2;
-  EXPECT_THAT(refusal(beams), HasSubstr("num_beams 2"));
+  Request beams = beams_of(1, 2, 1);
+  beams.eos.clear();
+  EXPECT_THAT(refusal(beams), HasSubstr("num_beams 2 needs an end token"));
   EXPECT_THAT(refusal(request_of(2, {.forced_bos = 3})), HasSubstr("forced_bos_token_id 3"));
 }
 
