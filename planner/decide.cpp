@@ -72,11 +72,11 @@ struct Companions {
   std::optional<PlannedDraft> draft;
 
   int64_t bytes() const { return adapters + (draft ? draft->bytes : 0); }
-  /// Says what they are: "1.0 GiB for adapters and 2.0 GiB for the draft model".
+  /// Says what they are: "1.0 GiB for adapters and 2.0 GiB for what drafts".
   std::string words() const {
     std::string out;
     if (adapters > 0) out = base::format_bytes(adapters) + " for adapters";
-    if (draft) out += (out.empty() ? "" : " and ") + base::format_bytes(draft->bytes) + " for the draft model";
+    if (draft) out += (out.empty() ? "" : " and ") + base::format_bytes(draft->bytes) + " for what drafts";
     return out;
   }
 };

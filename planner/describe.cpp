@@ -179,8 +179,7 @@ std::string describe(const Plan& plan) {
   if (plan.adapter_bytes > 0)
     out << "each rank keeps at most " << base::format_bytes(plan.adapter_bytes) << " for adapters beside this memory\n";
   if (plan.draft)
-    out << "rank 0 keeps at most " << base::format_bytes(plan.draft->bytes)
-        << " for the draft model beside this memory\n";
+    out << "rank 0 keeps at most " << base::format_bytes(plan.draft->bytes) << " for what drafts beside this memory\n";
   if (!plan.hardware_values.empty()) out << "\n";
   for (const UsedHardwareValue& used : plan.hardware_values) out << value_text(used) << "\n";
   if (!plan.rejected.empty()) out << "\n";

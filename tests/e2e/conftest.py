@@ -93,10 +93,21 @@ def make_draft(folder: Path) -> None:
     transformers.AutoModelForCausalLM.from_pretrained(CHECKPOINT, n_layer=2).save_pretrained(folder)
 
 
+def make_module(folder: Path) -> None:
+    """A random model with a module for multi-token prediction, and the example's tokenizer."""
+    import mtp_models
+
+    vocabulary = json.loads((CHECKPOINT / "config.json").read_text())["vocab_size"]
+    mtp_models.build(folder, "glm4_moe", vocab_size=vocabulary)
+    for file in CHECKPOINT.glob("tokenizer*"):
+        shutil.copy(file, folder)
+
+
 @pytest.fixture(scope="session")
 def models(tmp_path_factory) -> Path:
     """Returns the folder of the PVC: it holds the example checkpoint, copies that are each broken in one way, one with
-    other names, MiniLM, a draft model, and small models that write what they hear and find objects in images."""
+    other names, MiniLM, a draft model, a model with a module that drafts, and small models that write what they hear
+    and find objects in images."""
     folder = tmp_path_factory.mktemp("models")
     for name in ("stories", "truncated", "misshapen", "storyteller"):
         shutil.copytree(CHECKPOINT, folder / name)
@@ -107,6 +118,7 @@ def models(tmp_path_factory) -> Path:
         make(folder / name)
     make_adapters(folder / "adapters")
     make_draft(folder / "draft")
+    make_module(folder / "module")
     for parent in (folder, *folder.parents[:2]):
         parent.chmod(0o755)  # the worker's user 65532 has to read it
     for path in folder.rglob("*"):

@@ -56,6 +56,10 @@ def test_a_model_that_does_not_fit_is_refused_with_the_arithmetic_and_without_a_
             {"model": {"draft": {"source": "pvc://models/draft"}}, "serving": {"speculation": "NGram"}},
             "remove one of them",
         ),
+        (
+            {"model": {"draft": {"source": "pvc://models/draft"}}, "serving": {"speculation": "MTP"}},
+            "remove one of them",
+        ),
         ({"scheduling": {"queuePriorityClassName": "high"}}, "set scheduling.queueName"),
         ({"scheduling": {"queueName": "Not A Queue"}}, "queueName must be"),
         ({"model": {"policyRef": {"name": "Not A Name"}}}, "model.policyRef.name must be"),

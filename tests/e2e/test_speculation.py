@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests model.draft of a ParallelModel: a draft model on the PVC of the model."""
+"""Tests what drafts for a ParallelModel: a draft model on the PVC of the model, or a module of its own checkpoint."""
 
 import itertools
+
+from world import Oracle
 
 PROMPT = "The little dog"
 FLAG = "--draft-model"
@@ -48,3 +50,17 @@ def test_every_node_of_a_replica_has_the_draft_model(world, name, oracle):
     pods = world.pods(name)
     assert [drafts(pod) for pod in pods] == 2 * [["/model/draft"]]
     assert world.complete(name, PROMPT) == oracle.greedy(PROMPT)
+
+
+def test_a_module_of_the_checkpoint_is_checked_before_pods_start_and_planned_for(world, name, models):
+    world.apply(name, serving={"speculation": "MTP"})  # which the example does not have
+    refused = world.wait_condition(name, "Stalled", "True")["message"]
+    assert "drafts of spec.serving.speculation: --speculation mtp: " in refused, refused
+    assert not world.pods(name)
+
+    world.apply(name, source="pvc://models/module", serving={"speculation": "MTP"})
+    world.wait_ready(name)
+    assert world.complete(name, PROMPT, 24) == Oracle(models / "module").greedy(PROMPT, 24)
+    plan = world.stored_plan(name)["draft"]
+    assert plan["bytes"] > 0 and plan["kvBlocks"] > 0, plan
+    assert world.get(world.admin(world.pod(name), "/status")).json()["speculation"] == "mtp"

@@ -17,7 +17,7 @@ _YARN = {
     "original_max_position_embeddings": 20,
 }
 # no two sizes are the same, and heads divide by no number of ranks but two
-_SIZES = {
+SIZES = {
     "num_key_value_heads": 6,
     "kv_lora_rank": 14,
     "q_lora_rank": 10,
@@ -30,8 +30,8 @@ _SIZES = {
     "n_shared_experts": 2,
     "tie_word_embeddings": False,
 }
-_GROUPS = {"n_group": 4, "topk_group": 2, "norm_topk_prob": True, "routed_scaling_factor": 1.5}
-_INDEX = {"index_topk": 96, "index_head_dim": 6, "index_n_heads": 3}
+GROUPS = {"n_group": 4, "topk_group": 2, "norm_topk_prob": True, "routed_scaling_factor": 1.5}
+INDEX = {"index_topk": 96, "index_head_dim": 6, "index_n_heads": 3}
 
 # as in cases.py; or answers would be nearly tied
 SEEDS = {}
@@ -41,7 +41,7 @@ _FAMILIES = {
     "deepseek_v3": (
         "DeepseekV3",
         ("ForSequenceClassification", "ForTokenClassification"),
-        {**_GROUPS, "first_k_dense_replace": 1, "rope_parameters": _YARN, "num_mtp_layers": 0},
+        {**GROUPS, "first_k_dense_replace": 1, "rope_parameters": _YARN, "num_mtp_layers": 0},
     ),
     "deepseek_v2": (
         "DeepseekV2",
@@ -55,14 +55,14 @@ _FAMILIES = {
             "rope_parameters": _YARN,
         },
     ),
-    "glm4_moe_lite": ("Glm4MoeLite", (), {**_GROUPS, "rope_parameters": _ROPE}),
+    "glm4_moe_lite": ("Glm4MoeLite", (), {**GROUPS, "rope_parameters": _ROPE}),
     "mistral4": (
         "Mistral4",
         ("ForSequenceClassification", "ForTokenClassification"),
-        {**_GROUPS, "rope_parameters": {**_YARN, "llama_4_scaling_beta": 0.7, "original_max_position_embeddings": 7}},
+        {**GROUPS, "rope_parameters": {**_YARN, "llama_4_scaling_beta": 0.7, "original_max_position_embeddings": 7}},
     ),
-    "deepseek_v32": ("DeepseekV32", (), {**_GROUPS, **_INDEX, "first_k_dense_replace": 1, "rope_parameters": _YARN}),
-    "glm_moe_dsa": ("GlmMoeDsa", (), {**_GROUPS, **_INDEX, "first_k_dense_replace": 2, "rope_parameters": _ROPE}),
+    "deepseek_v32": ("DeepseekV32", (), {**GROUPS, **INDEX, "first_k_dense_replace": 1, "rope_parameters": _YARN}),
+    "glm_moe_dsa": ("GlmMoeDsa", (), {**GROUPS, **INDEX, "first_k_dense_replace": 2, "rope_parameters": _ROPE}),
 }
 
 MODEL_TYPES = tuple(_FAMILIES)
@@ -105,7 +105,7 @@ def cases(family):
     """All rows; `family` is that of cases.py."""
     found, makers = [], {}
     for model_type, (name, heads, settings) in _FAMILIES.items():
-        make = family(model_type, "decoder", f"{name}Config", ("position_ids",), **(SMALL_DECODER | _SIZES | settings))
+        make = family(model_type, "decoder", f"{name}Config", ("position_ids",), **(SMALL_DECODER | SIZES | settings))
         makers[model_type] = make
         found += make("all", f"{name}ForCausalLM")
         found += make("all", " ".join(name + head for head in ("Model", *heads)), ranks=TWO)

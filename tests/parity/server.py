@@ -54,8 +54,7 @@ class Server:
                 if self.get("/health").status_code == 200:
                     return
             if self.process.poll() is not None or time.monotonic() > end:
-                self.log.seek(0)
-                raise RuntimeError(f"no server: {self.log.read()[-3000:]}")
+                raise RuntimeError(f"no server: {self.logged()[-3000:]}")
             time.sleep(0.05)
 
     def get(self, path):
@@ -73,6 +72,10 @@ class Server:
         reply = self.post(path, body)
         assert reply.status_code == status, reply.text
         return reply.json()["error"]
+
+    def logged(self):
+        self.log.seek(0)
+        return self.log.read()
 
     def close(self):
         self.process.terminate()

@@ -59,7 +59,8 @@ def drafted(folder, draft, layout="one", options=()):
     return closing(Server(folder, options=["--draft-model", draft, *options], **LAYOUTS[layout]))
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+# those of test_mtp.py have each, whose drafter also reads what the ranks return
+@pytest.mark.parametrize("layout", ("one", "tensor 3", "tensor and pipeline", "data", "sharded", "offload"))
 def test_answers_are_those_without_a_draft_model(folder, near, expected, layout):
     with drafted(folder, near, layout) as server:
         for found, wanted in zip(answers(server), expected, strict=True):
@@ -69,6 +70,7 @@ def test_answers_are_those_without_a_draft_model(folder, near, expected, layout)
         # how many depends on what drafts cost on this machine now
         assert counted["num_draft_tokens"] > counted["num_accepted_tokens"] > 5, "some are accepted, some rejected"
         assert status(server) == f"draft model {near}"
+        assert "draft model failed" not in server.logged()
 
 
 def test_a_model_accepts_all_that_it_drafts_for_itself(folder, expected):
@@ -99,18 +101,23 @@ def test_a_draft_model_of_another_family_changes_nothing(folder, llama, expected
         assert counters(server)["num_draft_tokens"] == counted["num_draft_tokens"], "160 tokens and 96 positions"
 
 
-def test_long_prompts_and_common_beginnings(folder, near):
-    """The draft model reads prompts in steps of its own, beside requests that run."""
+def expect_long_prompts_as_without(folder, speculation):
+    """Sends prompts of several steps, of which some begin alike, beside each other."""
     body = {"max_tokens": 40, "temperature": 0, "ignore_eos": True, "return_token_ids": True}
     prompts = [[2 + (i * 7 + j) % 290 for j in range(length)] for i, length in ((1, 400), (1, 420), (2, 300), (1, 401))]
     found = []
-    for options in ([], ["--draft-model", near]):
+    for options in ([], speculation):
         with closing(Server(folder, ranks=1, options=[*options, "--max-concurrency", 2])) as server:
             found.append([server.ask("/v1/completions", body | {"prompt": prompt}) for prompt in prompts])
             accepted = counters(server)["num_accepted_tokens"]
     ids = [[reply["choices"][0]["token_ids"] for reply in replies] for replies in found]
     assert ids[0] == ids[1]
     assert accepted > 5
+
+
+def test_long_prompts_and_common_beginnings(folder, near):
+    """The draft model reads prompts in steps of its own, beside requests that run."""
+    expect_long_prompts_as_without(folder, ["--draft-model", near])
 
 
 def lora(made):
@@ -159,7 +166,7 @@ def test_plans_have_its_memory(folder, near):
     assert plan["draft"]["bytes"] == (
         metadata["draft"]["weights"] + metadata["draft"]["activations"] + 8 * 128 * metadata["draft"]["kv"]
     )
-    assert "for the draft model" in worker.run("plan", *options).stdout
+    assert "for what drafts" in worker.run("plan", *options).stdout
 
 
 def refusal(folder, draft, *options):

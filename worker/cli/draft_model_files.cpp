@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/cli/draft_model_files.h"
 
+#include <ATen/ATen.h>
+
 #include <algorithm>
 #include <stdexcept>
 
@@ -10,6 +12,8 @@
 #include "worker/cli/speculation.h"
 #include "worker/comm/communicator.h"
 #include "worker/engine/ranks/device.h"
+#include "worker/engine/speculation/draft_model.h"
+#include "worker/engine/speculation/mtp_module.h"
 #include "worker/models/model.h"
 #include "worker/policy/resolve.h"
 #include "worker/tokenizer/tokenizer.h"
@@ -24,7 +28,11 @@ constexpr auto no_deadline = std::chrono::hours(24);  // a rank alone waits for 
 /// One in so many ids may be another token, as the reserved ones of versions of a family are.
 constexpr size_t same_tokens_per_other = 100;
 
-std::string prefix(const std::string& name) { return std::string(flag::draft_model.name) + " " + name + ": "; }
+/// Returns how messages about a draft model begin, or about the module where `name` is "".
+std::string prefix(const std::string& name) {
+  return name.empty() ? std::string(flag::speculation.name) + " " + mtp_speculation + ": "
+                      : std::string(flag::draft_model.name) + " " + name + ": ";
+}
 
 /// Requires that ids mean the same tokens in both folders.
 void check_tokenizers(const std::filesystem::path& draft_folder, const policy::Model& draft,
@@ -57,15 +65,66 @@ void check_tokenizers(const std::filesystem::path& draft_folder, const policy::M
                                            " there; choose a draft model of the same tokenizer");
 }
 
-}  // namespace
-
-void check_drafts_for(const policy::Model& draft, const std::string& name, const policy::Model& target) {
+/// Requires that something can be drafted for the model.
+void check_target(const policy::Model& target, const std::string& name) {
   const auto refuse = [&](const std::string& why) { throw Error(Reason::ModelUnreadable, prefix(name) + why); };
   if (const std::string obstacle = speculation_obstacle(target); !obstacle.empty())
-    refuse("nothing can be drafted for " + target.architecture + ": " + obstacle + "; serve it without a draft model");
+    refuse("nothing can be drafted for " + target.architecture + ": " + obstacle + "; serve it without drafts");
   if (models::Model::source_stack(target))
     refuse(target.architecture + " reads its prompt by an encoder, of which a draft model sees nothing; serve it " +
            "without one");
+}
+
+/// Makes the one rank of what drafts, and runs a token, so that one that cannot run ends the start.
+std::unique_ptr<engine::Rank> load_rank(const DraftModelFiles& files, const Plan& plan, int64_t kv_blocks,
+                                        at::Device device, bool graphs, const std::function<void(int64_t)>& progress) {
+  const std::string what = files.is_mtp ? "the module for multi-token prediction" : "the draft model";
+  const std::string name = files.folder().string();
+  auto rank = engine::with_memory_errors(device, "while " + what + " of " + name + " was loaded", nullptr, [&] {
+    return std::make_unique<engine::Rank>(parallel::make_executor({.checkpoint = &files.checkpoint,
+                                                                   .model = &files.model,
+                                                                   .plan = &plan,
+                                                                   .kv_blocks = kv_blocks,
+                                                                   .communicator = comm::in_process(1, no_deadline)[0],
+                                                                   .progress = progress,
+                                                                   .device = device,
+                                                                   .graphs = graphs}));
+  });
+  engine::StepMessage one_token;
+  one_token.entries.push_back(
+      {.slot = 0, .reset_table = true, .tokens = {0}, .blocks = {0}, .output_kind = engine::OutputKind::Argmax});
+  rank->run(one_token, files.is_mtp ? at::zeros({1, files.model.stacks.back().hidden}, device) : at::Tensor());
+  LOG(INFO) << what << " of " << name << ": " << rank->executor().weight_bytes() << " bytes of weights and "
+            << rank->executor().kv_bytes() << " of KV blocks on " << device << ", texts of at most "
+            << plan.sequence_length << " tokens";
+  return rank;
+}
+
+}  // namespace
+
+policy::Model mtp_module(const checkpoint::Checkpoint& checkpoint, const std::string& policy,
+                         const policy::Model& target) {
+  check_target(target, "");
+  try {
+    policy::Model module = policy::resolve_mtp(checkpoint, policy);
+    models::Model::check(module);
+    return module;
+  } catch (const Error& error) {
+    throw Error(error.reason, prefix("") + error.what());
+  }
+}
+
+std::shared_ptr<const DraftModelFiles> open_mtp_module(const std::filesystem::path& folder, const std::string& policy,
+                                                       const policy::Model& target) {
+  auto files = std::make_shared<DraftModelFiles>(
+      DraftModelFiles{.checkpoint = checkpoint::Checkpoint::open(folder), .model = {}, .is_mtp = true});
+  files->model = mtp_module(files->checkpoint, policy, target);
+  return files;
+}
+
+void check_drafts_for(const policy::Model& draft, const std::string& name, const policy::Model& target) {
+  check_target(target, name);
+  const auto refuse = [&](const std::string& why) { throw Error(Reason::ModelUnreadable, prefix(name) + why); };
   if (const std::string obstacle = speculation_obstacle(draft); !obstacle.empty())
     refuse(draft.architecture + " cannot draft: " + obstacle);
   if (models::Model::source_stack(draft)) refuse(draft.architecture + " cannot draft: it reads prompts by an encoder");
@@ -75,7 +134,8 @@ std::shared_ptr<const DraftModelFiles> open_draft_model(const std::string& folde
                                                         const std::filesystem::path& target_folder) {
   std::shared_ptr<DraftModelFiles> files;
   try {
-    files = std::make_shared<DraftModelFiles>(DraftModelFiles{checkpoint::Checkpoint::open(folder), {}});
+    files = std::make_shared<DraftModelFiles>(
+        DraftModelFiles{.checkpoint = checkpoint::Checkpoint::open(folder), .model = {}});
     files->model = policy::resolve(files->checkpoint);
     models::Model::check(files->model);
   } catch (const Error& error) {
@@ -98,38 +158,28 @@ DraftNeeds needs_of(const policy::Model& draft, const std::string& name) {
   }
 }
 
-std::shared_ptr<engine::DraftModel> load_draft_model(const DraftModelFiles& files, const policy::Model& target,
-                                                     int64_t sequence_length, int64_t kv_blocks, at::Device device,
-                                                     bool graphs, const std::function<void(int64_t)>& progress) {
+engine::Speculation load_drafter(const DraftModelFiles& files, const policy::Model& target, int64_t sequence_length,
+                                 int64_t kv_blocks, at::Device device, bool graphs,
+                                 const std::function<void(int64_t)>& progress) {
   const Plan plan = draft_plan(files.model.metadata, sequence_length);
-  const std::string name = files.folder().string();
-  auto rank = engine::with_memory_errors(device, "while the draft model " + name + " was loaded", nullptr, [&] {
-    return std::make_unique<engine::Rank>(parallel::make_executor({.checkpoint = &files.checkpoint,
-                                                                   .model = &files.model,
-                                                                   .plan = &plan,
-                                                                   .kv_blocks = kv_blocks,
-                                                                   .communicator = comm::in_process(1, no_deadline)[0],
-                                                                   .progress = progress,
-                                                                   .device = device,
-                                                                   .graphs = graphs}));
-  });
-  engine::StepMessage one_token;  // so that a draft model that cannot run ends the start
-  one_token.entries.push_back(
-      {.slot = 0, .reset_table = true, .tokens = {0}, .blocks = {0}, .output_kind = engine::OutputKind::Argmax});
-  rank->run(one_token);
+  auto rank = load_rank(files, plan, kv_blocks, device, graphs, progress);
   const policy::Stack& stack = models::Model::generating_stack(files.model);
-  engine::DraftModel::Limits limits{.vocabulary = stack.vocab,
-                                    .target_vocabulary = models::Model::generating_stack(target).vocab,
-                                    .positions = plan.sequence_length,
-                                    .kv_blocks = kv_blocks,
-                                    .step_tokens = plan.step_tokens};
   // beyond its short factors a text would have to be computed again
-  if (const int64_t short_rope = policy::short_rope_tokens(stack); short_rope > 0)
-    limits.positions = std::min(limits.positions, short_rope);
-  LOG(INFO) << "draft model " << name << ": " << rank->executor().weight_bytes() << " bytes of weights and "
-            << rank->executor().kv_bytes() << " of KV blocks on " << device << ", texts of at most " << limits.positions
-            << " tokens";
-  return std::make_shared<engine::DraftModel>(std::move(rank), limits);
+  const int64_t short_rope = policy::short_rope_tokens(stack),
+                positions = short_rope > 0 ? std::min(plan.sequence_length, short_rope) : plan.sequence_length;
+  if (files.is_mtp) {
+    const engine::MtpModule::Limits limits{
+        .vocabulary = stack.vocab, .positions = positions, .kv_blocks = kv_blocks, .step_tokens = plan.step_tokens};
+    const auto module = std::make_shared<engine::MtpModule>(std::move(rank), limits);
+    return {.make_drafter = [module] { return engine::MtpModule::drafter(module); }, .reads_states = true};
+  }
+  const engine::DraftModel::Limits limits{.vocabulary = stack.vocab,
+                                          .target_vocabulary = models::Model::generating_stack(target).vocab,
+                                          .positions = positions,
+                                          .kv_blocks = kv_blocks,
+                                          .step_tokens = plan.step_tokens};
+  const auto model = std::make_shared<engine::DraftModel>(std::move(rank), limits);
+  return {.make_drafter = [model] { return engine::DraftModel::drafter(model); }};
 }
 
 }  // namespace pm::cli

@@ -24,17 +24,18 @@ namespace {
 struct InspectOptions {
   std::string model, policy, termination_message;
   std::vector<std::string> named_adapters;  ///< NAME=FOLDER
-  std::string draft_model;                  ///< folder or hf://ORG/NAME; empty: none
+  DrafterOptions drafter;                   ///< whose draft model is a folder or hf://ORG/NAME
   HubOptions hub;
   bool json = false;
 };
 
-/// Resolves a checkpoint folder, or a model on the hub without its weights, and calls `use` with it. The model does not
-/// outlive the call.
-void with_model(const InspectOptions& options, const std::function<void(const policy::Model&)>& use) {
+/// Resolves a checkpoint folder, or a model on the hub without its weights, and calls `use` with it. Neither
+/// outlives the call.
+void with_model(const InspectOptions& options,
+                const std::function<void(const checkpoint::Checkpoint&, const policy::Model&)>& use) {
   if (!hub::names_repository(options.model)) {
     const auto checkpoint = checkpoint::Checkpoint::open(options.model);
-    return use(policy::resolve(checkpoint, options.policy));
+    return use(checkpoint, policy::resolve(checkpoint, options.policy));
   }
   constexpr std::chrono::seconds stall_timeout{60};
   hub::Client client(options.hub.access(), stall_timeout, {},
@@ -46,7 +47,7 @@ void with_model(const InspectOptions& options, const std::function<void(const po
   try {
     policy::Model model = policy::resolve(remote.checkpoint(), options.policy);
     model.metadata.revision = remote.commit();
-    use(model);
+    use(remote.checkpoint(), model);
   } catch (const Error& error) {
     throw remote.with_hub_name(error);
   }
@@ -55,11 +56,11 @@ void with_model(const InspectOptions& options, const std::function<void(const po
 /// Returns what the draft model of the options needs. Throws an error that begins with the flag for one that cannot
 /// draft for this model. Tokenizers are compared where both models are folders.
 DraftNeeds draft_needs_of(const InspectOptions& options, const policy::Model& model) {
-  const std::string& name = options.draft_model;
+  const std::string& name = options.drafter.draft_model;
   if (!hub::names_repository(name) && !hub::names_repository(options.model))
     return needs_of(open_draft_model(name, model, options.model)->model, name);
   std::optional<DraftNeeds> needs;
-  const auto use = [&](const policy::Model& draft) {
+  const auto use = [&](const checkpoint::Checkpoint&, const policy::Model& draft) {
     check_drafts_for(draft, name, model);
     needs = needs_of(draft, name);
   };
@@ -72,12 +73,15 @@ DraftNeeds draft_needs_of(const InspectOptions& options, const policy::Model& mo
   return needs.value();
 }
 
-/// Returns the metadata of the model with the memory that the adapters and the draft model of the options need. Throws
+/// Returns the metadata of the model with the memory that the adapters and the drafter of the options need. Throws
 /// Error{Usage} for an adapter that is not NAME=FOLDER, and Error{ModelUnreadable} for one that cannot be served with
 /// this model.
-ModelMetadata with_companions(const policy::Model& model, const InspectOptions& inspected) {
+ModelMetadata with_companions(const checkpoint::Checkpoint& checkpoint, const policy::Model& model,
+                              const InspectOptions& inspected) {
   ModelMetadata metadata = model.metadata;
-  if (!inspected.draft_model.empty()) metadata.draft = draft_needs_of(inspected, model);
+  inspected.drafter.check();
+  if (!inspected.drafter.draft_model.empty()) metadata.draft = draft_needs_of(inspected, model);
+  if (inspected.drafter.is_mtp()) metadata.draft = needs_of(mtp_module(checkpoint, inspected.policy, model), "");
   const std::vector<std::string>& named = inspected.named_adapters;
   if (named.empty()) return metadata;
   check_takes_adapters(model);
@@ -95,8 +99,8 @@ int inspect(const InspectOptions& options) {
     if (!options.termination_message.empty()) std::ofstream(options.termination_message) << message;
   };
   try {
-    with_model(options, [&](const policy::Model& model) {
-      const nlohmann::json metadata = to_json(with_companions(model, options));
+    with_model(options, [&](const checkpoint::Checkpoint& checkpoint, const policy::Model& model) {
+      const nlohmann::json metadata = to_json(with_companions(checkpoint, model, options));
       write_termination_message(metadata.dump());
       if (options.json)
         std::cout << metadata.dump() << "\n";
@@ -115,9 +119,10 @@ enum class PlanFormat { Text, Json, Svg };
 int plan(const ModelOptions& options, const HubOptions& hub, PlanFormat format) {
   Decision decision;
   const InspectOptions inspected{
-      .model = options.model, .policy = options.policy, .draft_model = options.draft_model, .hub = hub};
-  with_model(inspected, [&](const policy::Model& model) {
-    decision = decide(with_companions(model, inspected), detect_hardware(options), plan_constraints(options));
+      .model = options.model, .policy = options.policy, .drafter = options.drafter, .hub = hub};
+  with_model(inspected, [&](const checkpoint::Checkpoint& checkpoint, const policy::Model& model) {
+    decision =
+        decide(with_companions(checkpoint, model, inspected), detect_hardware(options), plan_constraints(options));
   });
   if (!decision.plan) {
     std::cerr << decision.refusal->reason << ": " << decision.refusal->message << "\n";
@@ -166,9 +171,7 @@ void add_inspect(CLI::App& app, Program& program) {
                    "NAME=FOLDER: a LoRA adapter that will be served beside the model. It is checked against the model, "
                    "and the metadata says what memory it needs; repeat it for several")
       ->allow_extra_args(false);
-  subcommand->add_option(flag::draft_model.name, options->draft_model,
-                         "Folder or hf://ORG/NAME of a model that will draft tokens for this one. It is checked "
-                         "against the model, and the metadata says what memory it needs");
+  options->drafter.add_to(*subcommand, "Folder or hf://ORG/NAME");
   subcommand->add_option(flag::termination_message.name, options->termination_message,
                          "Also write the model metadata, or the error, as JSON to this file");
   subcommand->add_flag("--json", options->json, "Print the metadata as JSON");
@@ -182,7 +185,7 @@ void add_plan(CLI::App& app, Program& program) {
   auto hub = std::make_shared<HubOptions>();
   auto format = std::make_shared<PlanFormat>(PlanFormat::Text);
   options->add_to(*subcommand);
-  options->add_draft_model_to(*subcommand);
+  options->drafter.add_to(*subcommand);
   hub->add_to(*subcommand);
   subcommand->add_option("--devices", options->ranks, "The same as --ranks")->check(CLI::Range(1, 1024));
   CLI::Option* json = subcommand->add_flag_callback(

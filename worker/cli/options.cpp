@@ -80,12 +80,6 @@ void ModelOptions::add_to(CLI::App& subcommand) {
       "of the host's memory)");
 }
 
-void ModelOptions::add_draft_model_to(CLI::App& subcommand) {
-  subcommand.add_option(flag::draft_model.name, draft_model,
-                        "Folder of a small checkpoint with the same tokenizer, which drafts tokens (speculative "
-                        "decoding); it is loaded whole on rank 0");
-}
-
 int64_t parse_bytes(const std::string& quantity) {
   const std::optional<int64_t> bytes = base::parse_quantity(quantity);
   if (!bytes || *bytes < 0) {
@@ -209,10 +203,11 @@ Setup prepare(const ModelOptions& options, const std::string& plan_file) {
   setup.model = policy::resolve(setup.checkpoint, options.policy);
   setup.adapters = adapter_capacity(setup.model, options);
   setup.model.metadata.adapter_elements = adapter_elements(setup.model, setup.adapters);
-  if (!options.draft_model.empty()) {
-    setup.draft_model = open_draft_model(options.draft_model, setup.model, setup.checkpoint.folder());
-    setup.model.metadata.draft = needs_of(setup.draft_model->model, options.draft_model);
-  }
+  if (const std::string& draft_model = options.drafter.draft_model; !draft_model.empty())
+    setup.drafter = open_draft_model(draft_model, setup.model, setup.checkpoint.folder());
+  else if (options.drafter.is_mtp())
+    setup.drafter = open_mtp_module(setup.checkpoint.folder(), options.policy, setup.model);
+  if (setup.drafter) setup.model.metadata.draft = needs_of(setup.drafter->model, options.drafter.draft_model);
   setup.plan = plan_file.empty() ? make_plan(setup.model.metadata, options) : read_plan(plan_file);
   return setup;
 }

@@ -10,6 +10,7 @@
 #include "planner/plan.h"
 #include "worker/checkpoint/checkpoint.h"
 #include "worker/cli/draft_model_files.h"
+#include "worker/cli/speculation.h"
 #include "worker/engine/ranks/rank_group.h"
 #include "worker/policy/spec/model.h"
 
@@ -31,10 +32,9 @@ struct ModelOptions {
   std::vector<std::string> adapters;
   int64_t max_adapters = 0, max_adapter_rank = 0;
   bool adapts_any_module = false;
-  std::string draft_model;    ///< folder; empty: none
+  DrafterOptions drafter;
   std::string device_memory;  ///< empty: the free memory of the devices, or an equal share of the host's memory on CPU
   void add_to(CLI::App& subcommand);
-  void add_draft_model_to(CLI::App& subcommand);
 };
 
 /// An opened checkpoint with its resolved policy and its plan.
@@ -45,7 +45,8 @@ struct Setup {
   Plan plan;
   bool graphs = true;
   layers::AdapterCapacity adapters = {};
-  std::shared_ptr<const DraftModelFiles> draft_model = {};  ///< nullptr: none
+  std::shared_ptr<const DraftModelFiles> drafter =
+      {};  ///< what is loaded beside the model and drafts; nullptr: nothing
   engine::RankGroupConfig group(int64_t kv_blocks) const {
     return {.checkpoint = &checkpoint,
             .model = &model,

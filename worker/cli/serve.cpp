@@ -138,7 +138,7 @@ std::unique_ptr<server::AdapterPool> make_adapters(const ServeOptions& options, 
   return pool;
 }
 
-int lead(const ServeOptions& options, const Setup& setup, std::shared_ptr<engine::DraftModel> draft_model,
+int lead(const ServeOptions& options, const Setup& setup, std::optional<engine::Speculation> drafter,
          engine::RankGroup& group) {
   const std::filesystem::path folder = setup.checkpoint.folder();
   std::optional<server::Retriever> retriever;  // before the probe, for it refuses a broken index
@@ -151,8 +151,8 @@ int lead(const ServeOptions& options, const Setup& setup, std::shared_ptr<engine
   engine::Limits limits = engine_limits(setup.model, setup.plan, setup.plan.sequence_length, group.kv_blocks(),
                                         per_dp_rank(options.max_concurrency, setup.plan.data),
                                         per_dp_rank(options.max_queue, setup.plan.data));
-  limits.speculation = speculation_of(options.speculation, setup.model, std::move(draft_model));
-  if (const std::string text = speculation_text(options.speculation, setup.model, options.draft_model); text != "off")
+  limits.speculation = speculation_of(options.speculation, options.drafter, setup.model, std::move(drafter));
+  if (const std::string text = speculation_text(options.drafter, setup.model); text != "off")
     LOG(INFO) << "speculation: " << text;
   if (retriever && setup.model.retrieval->max_length > setup.plan.sequence_length)
     throw Error(Reason::Usage, "config.json says max_combined_length " +
@@ -249,7 +249,7 @@ int launch_group(const ServeOptions& options, const Setup& setup, const Program&
     admin_options.plan = setup.plan;
     admin_options.replica_generation = options.process.nodes.replica_generation;
     if (setup.device == at::kCPU) admin_options.cpu_kernels = ops::cpu_kernels();
-    admin_options.speculation = speculation_text(options.speculation, setup.model, options.draft_model);
+    admin_options.speculation = speculation_text(options.drafter, setup.model);
     admin_options.ready = [&status_table] { return launch::ready(status_table, std::chrono::steady_clock::now()); };
     admin_options.live = [&status_table, &liveness] {
       return liveness.live(status_table, std::chrono::steady_clock::now());
@@ -290,7 +290,8 @@ void read_nodes(ServeOptions& options, const Plan& plan) {
 }
 
 int serve(ServeOptions& options, const Program& program) {
-  options.speculation.check(options.draft_model);
+  options.speculation.check();
+  options.drafter.check();
   // the launcher checks the files first, so that an unusable one is a usage error and not a lost rank
   if (!options.api_keys_folder.empty()) server::ApiKeys{options.api_keys_folder};
   if (!options.certificate.empty()) server::Tls(options.certificate, options.key);
@@ -305,18 +306,18 @@ int serve(ServeOptions& options, const Program& program) {
   if (model.kv_blocks > 0)
     model.max_kv_blocks =
         std::max(model.kv_blocks, concurrency * blocks_per_sequence(setup.model.metadata, setup.plan.sequence_length));
-  std::shared_ptr<engine::DraftModel> draft_model;
-  if (setup.draft_model) {
+  std::optional<engine::Speculation> drafter;
+  if (setup.drafter) {
     model.load_beside = [&](at::Device device, const std::function<void(int64_t)>& progress) {
-      // a plan that was made without the draft model does not know of it
+      // a plan that was made without the drafter does not know of it
       const PlannedDraft planned = setup.plan.draft.value_or(
           planned_draft(*setup.model.metadata.draft, setup.plan.sequence_length, options.max_concurrency));
-      draft_model = load_draft_model(*setup.draft_model, setup.model, setup.plan.sequence_length, planned.kv_blocks,
-                                     device, setup.graphs, progress);
+      drafter = load_drafter(*setup.drafter, setup.model, setup.plan.sequence_length, planned.kv_blocks, device,
+                             setup.graphs, progress);
     };
   }
   return run_rank(options.process, model,
-                  [&](engine::RankGroup& group) { return lead(options, setup, std::move(draft_model), group); });
+                  [&](engine::RankGroup& group) { return lead(options, setup, std::move(drafter), group); });
 }
 
 }  // namespace
@@ -326,8 +327,8 @@ void add_serve(CLI::App& app, Program& program) {
   auto options = std::make_shared<ServeOptions>();
   options->add_to(*subcommand);
   options->process.add_to(*subcommand);
+  options->drafter.add_to(*subcommand);
   options->speculation.add_to(*subcommand);
-  options->add_draft_model_to(*subcommand);
   subcommand->add_option("--host", options->host, "Address to listen on")->capture_default_str();
   subcommand->add_option(flag::port.name, options->port, "Port of the API")
       ->capture_default_str()

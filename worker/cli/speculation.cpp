@@ -7,13 +7,27 @@
 
 namespace pm::cli {
 
-void SpeculationOptions::add_to(CLI::App& subcommand) {
+void DrafterOptions::add_to(CLI::App& subcommand, const std::string& folders) {
   subcommand
       .add_option(flag::speculation.name, kind,
                   "Speculative decoding, which changes no token: ngram looks up what followed the last tokens earlier "
-                  "in the same sequence")
+                  "in the same sequence; mtp takes the checkpoint's own module for multi-token prediction, which is "
+                  "loaded whole on rank 0")
       ->capture_default_str()
-      ->check(CLI::IsMember({"off", "ngram"}));
+      ->check(CLI::IsMember({"off", "ngram", mtp_speculation}));
+  subcommand.add_option(flag::draft_model.name, draft_model,
+                        folders +
+                            " of a small checkpoint with the same tokenizer, which drafts tokens (speculative "
+                            "decoding); it is loaded whole on rank 0");
+}
+
+void DrafterOptions::check() const {
+  if (kind != "off" && !draft_model.empty())
+    throw Error(Reason::Usage,
+                "--speculation " + kind + " and --draft-model " + draft_model + " are given; omit one of them");
+}
+
+void SpeculationOptions::add_to(CLI::App& subcommand) {
   subcommand.add_option("--speculation-tokens", tokens, "Maximum drafted tokens of a sequence in a step")
       ->capture_default_str()
       ->check(CLI::Range(1, 64));
@@ -25,14 +39,11 @@ void SpeculationOptions::add_to(CLI::App& subcommand) {
       ->check(CLI::Range(1, 64));
 }
 
-void SpeculationOptions::check(const std::string& draft_model) const {
+void SpeculationOptions::check() const {
   if (ngram.min > ngram.max)
     throw Error(Reason::Usage, "--speculation-min-ngram is " + std::to_string(ngram.min) +
                                    " and --speculation-max-ngram " + std::to_string(ngram.max) +
                                    "; the minimum must not exceed the maximum");
-  if (kind != "off" && !draft_model.empty())
-    throw Error(Reason::Usage,
-                "--speculation " + kind + " and --draft-model " + draft_model + " are given; omit one of them");
 }
 
 std::string speculation_obstacle(const policy::Model& model) {
@@ -44,20 +55,23 @@ std::string speculation_obstacle(const policy::Model& model) {
   return {};
 }
 
-std::optional<engine::Speculation> speculation_of(const SpeculationOptions& options, const policy::Model& model,
-                                                  std::shared_ptr<engine::DraftModel> draft_model) {
-  if (draft_model)
-    return engine::Speculation{options.tokens, [draft_model] { return engine::DraftModel::drafter(draft_model); }};
-  if (options.kind == "off" || !speculation_obstacle(model).empty()) return std::nullopt;
-  return engine::Speculation{options.tokens, [lengths = options.ngram] { return engine::ngram_drafter(lengths); }};
+std::optional<engine::Speculation> speculation_of(const SpeculationOptions& options, const DrafterOptions& drafter,
+                                                  const policy::Model& model,
+                                                  std::optional<engine::Speculation> loaded) {
+  if (loaded) {
+    loaded->tokens = options.tokens;
+    return loaded;
+  }
+  if (drafter.kind == "off" || !speculation_obstacle(model).empty()) return std::nullopt;
+  return engine::Speculation{.tokens = options.tokens,
+                             .make_drafter = [lengths = options.ngram] { return engine::ngram_drafter(lengths); }};
 }
 
-std::string speculation_text(const SpeculationOptions& options, const policy::Model& model,
-                             const std::string& draft_model) {
-  if (!draft_model.empty()) return "draft model " + draft_model;
-  if (options.kind == "off") return options.kind;
+std::string speculation_text(const DrafterOptions& drafter, const policy::Model& model) {
+  if (!drafter.draft_model.empty()) return "draft model " + drafter.draft_model;
+  if (drafter.kind == "off") return drafter.kind;
   const std::string obstacle = speculation_obstacle(model);
-  return obstacle.empty() ? options.kind : "off: " + obstacle;
+  return obstacle.empty() ? drafter.kind : "off: " + obstacle;
 }
 
 }  // namespace pm::cli

@@ -33,6 +33,7 @@ Batch Batch::on(at::Device device) && {
                              &entities.mentioned,
                              &entities.positions,
                              &entities.shares,
+                             &states,
                              &images.places,
                              &images.values,
                              &patches.values,

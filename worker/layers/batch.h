@@ -97,6 +97,7 @@ struct Batch {
   FeatureRows features;       ///< in whose rows tokens, positions and types mean nothing
   EntityRows entities;        ///< likewise
   PlacedRows images;          ///< where the stack's input begins (policy::ImageTokens)
+  at::Tensor states;          ///< [tokens, hidden] F32: those that the input joins (policy::JoinedStates)
   PatchRows patches;          ///< of images of any size; every image is one sequence
   at::Tensor pixels;          ///< [images, channels, height, width] fp32; every image is one sequence
   at::Tensor masked_patches;  ///< [images, patches] bool: policy::Input::mask_token; undefined: the class masks none

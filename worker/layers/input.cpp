@@ -123,6 +123,18 @@ at::Tensor VectorInput::operator()(const std::vector<at::Tensor>& parts) const {
   return sum / static_cast<double>(parts_.size());
 }
 
+StateJoin::StateJoin(const policy::JoinedStates& joined, Loader& loader)
+    : token_norm_(joined.token_norm, loader),
+      state_norm_(joined.state_norm, loader),
+      projection_(joined.projection, loader) {}
+
+at::Tensor StateJoin::operator()(const at::Tensor& x, const at::Tensor& states) const {
+  if (!states.defined() || states.sizes() != x.sizes())
+    throw std::logic_error("a module for multi-token prediction has " + std::to_string(x.size(0)) +
+                           " tokens, and not as many states of its model beside them");
+  return projection_(at::cat({token_norm_(x), state_norm_(states)}, 1));
+}
+
 Input::Input(const policy::Stack& stack, Loader& loader)
     : scale_(stack.input.scale),
       token_types_(stack.input.token_types),
@@ -176,6 +188,7 @@ Input::Input(const policy::Stack& stack, Loader& loader)
   if (!extra.empty()) extra_tokens_ = at::cat(extra, 1);
   if (input.mask_token) mask_token_ = loader.load(*input.mask_token).to(at::kFloat).reshape({1, 1, -1});
   if (input.norm) norm_.emplace(*input.norm, loader);
+  if (input.joined_states) state_join_.emplace(*input.joined_states, loader);
 }
 
 /// [images, channels, height, width] -> [images x (extra tokens + patches), hidden]: a convolution whose stride is its
@@ -386,6 +399,7 @@ at::Tensor Input::operator()(const Batch& batch, comm::Communicator& comm) const
   if (batch.capture && batch.capture->features) batch.capture->audio_features = x;
   if (projection_ && !project_tokens_) x = (*projection_)(x);
   if (norm_ && norm_last_) x = (*norm_)(x);
+  if (state_join_) x = (*state_join_)(x, batch.states);
   if (positional_convolution_) x = with_positional_convolution(x, batch);
   if (!position_last_) return x;
   if (frequencies_.defined()) return x + sinusoids(batch.positions);

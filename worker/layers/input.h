@@ -9,6 +9,7 @@
 #include "worker/layers/convolution/pixel_input.h"
 #include "worker/layers/layers.h"
 #include "worker/layers/lookup.h"
+#include "worker/layers/state_join.h"
 #include "worker/layers/vector_input.h"
 #include "worker/policy/spec/stack.h"
 
@@ -123,6 +124,7 @@ class Input {
   std::optional<PixelInput> pixels_;
   std::optional<Table> grid_rows_, grid_columns_, queries_;
   std::optional<Norm> norm_;
+  std::optional<StateJoin> state_join_;
 };
 
 }  // namespace pm::layers

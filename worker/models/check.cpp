@@ -78,6 +78,9 @@ void check_input(const policy::Model& model, const policy::Stack& stack) {
   const bool tokens_alone = input.token && !input.features && !input.reads_images() && !input.position_after_norm;
   if (input.project_tokens && (!tokens_alone || input.norm_projected))
     refuse("projects tokens beside patches, audio or dense vectors, or before a norm that comes last");
+  if (input.joined_states && (!tokens_alone || input.position != policy::PositionKind::None || input.projection ||
+                              input.norm || !input.tables.empty() || input.images))
+    refuse("joins states of another model to what is not the embedding of a token alone");
   if (input.trigram && !(input.project_tokens && input.projection)) refuse("has trigrams that are not projected");
   if (input.entities && (!tokens_alone || input.project_tokens || input.projection || input.norm_projected ||
                          input.position_reset_per_cell || !input.positions))

@@ -90,6 +90,12 @@ class Binder {
     problems_.push_back(problem + " (" + at.where() + ")");
   }
 
+  /// Leaves the tensors whose names begin so to read_part() of another binder.
+  void leave_out(const std::string& prefix) { left_out_.push_back(prefix); }
+  /// Of the tensors that nothing reads, only those whose names begin so are reported, but for those that `ignore`
+  /// spells behind it.
+  void read_part(const std::string& prefix, const Node* ignore);
+
   /// In a dry run, names are only recorded as known to a part of the policy that is not loaded; none counts as
   /// missing.
   void set_dry_run(bool on) { dry_run_ = on; }
@@ -112,6 +118,9 @@ class Binder {
   const CheckpointView& view_;
   const Node& policy_;
   std::vector<std::string> ignored_;                            ///< patterns
+  std::vector<std::string> left_out_;                           ///< prefixes
+  std::string part_;                                            ///< prefix; empty: there is no part
+  std::vector<std::string> ignored_in_part_;                    ///< patterns behind the prefix
   std::map<std::string, const checkpoint::TensorInfo*> table_;  ///< by name in the view after `rename`
   std::set<std::string> used_, known_, prefixes_{""};
   std::map<std::string, Param> bound_;                          ///< by path

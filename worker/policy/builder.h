@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Builds the stacks and heads of a Model from the sections of a policy: stacks.cpp (stacks, inputs), heads.cpp,
-// input/ (clusters, entities, streams, dense vectors), audio/ (convolutions and heads over frames), images/ (backbones
-// and heads of detection), layer/ (layers and what stands around their attention), blocks.cpp (attention, linears,
-// norms).
+// input/ (clusters, entities, streams, dense vectors, modules that draft), audio/ (convolutions and heads over frames),
+// images/ (backbones and heads of detection), layer/ (layers and what stands around their attention), blocks.cpp
+// (attention, linears, norms).
 #pragma once
 #include <array>
 #include <list>
@@ -33,6 +33,9 @@ class Builder {
 
   /// Builds a stack. Returns nothing when its `when` is false.
   std::optional<Stack> stack(const std::string& name, const Node& section);
+  /// Builds the module of multi-token prediction beside a stack, as a stack of one layer whose input joins the states
+  /// of that one. Throws Error{ModelUnreadable} where the policy describes none, or the checkpoint lacks it.
+  Stack mtp_module(const std::string& name, const Node& section);
   Head head(const std::string& name, const Node& section, const std::string& default_stack);
   /// Returns the variables of the policy, without those of a stack.
   Variables variables() const;
@@ -93,6 +96,10 @@ class Builder {
   void token_clusters(const Context&, const Node& section, const Scope&, const std::string& path, Input&);
   ClustersSpec score_clusters(const HeadScope&);
   std::optional<Memory> memory(const Context&);
+
+  // input/mtp_module.cpp
+  std::optional<Scope> mtp_scope(const Context&) const;
+  JoinedStates joined_states(const Context&, const Node& section, const Scope&, const std::string& path);
 
   // input/vectors.cpp
   std::optional<Vectors> vectors(const Context&, const Node& section, const Scope&, const std::string& path);

@@ -173,7 +173,21 @@ std::string Binder::prefix(const Node* spelled, const Variables& variables) {
   return chosen;
 }
 
+void Binder::read_part(const std::string& prefix, const Node* ignore) {
+  part_ = prefix;
+  ignored_in_part_ = texts_of(ignore);
+}
+
 bool Binder::ignored(const std::string& name) const {
+  const auto in_part = [&](const std::string& pattern) {
+    return matches(pattern, std::string_view(name).substr(part_.size()));
+  };
+  if (!part_.empty() &&
+      (!name.starts_with(part_) || std::any_of(ignored_in_part_.begin(), ignored_in_part_.end(), in_part)))
+    return true;
+  if (std::any_of(left_out_.begin(), left_out_.end(),
+                  [&](const std::string& other) { return name.starts_with(other); }))
+    return true;
   return std::any_of(prefixes_.begin(), prefixes_.end(), [&](const std::string& prefix) {
     return name.starts_with(prefix) && std::any_of(ignored_.begin(), ignored_.end(), [&](const std::string& pattern) {
              return matches(pattern, std::string_view(name).substr(prefix.size()));

@@ -273,6 +273,31 @@ void build(const CheckpointView& view, const Node& policy, const Architecture& a
   model.not_loaded = binder.finish();
 }
 
+Model resolve_mtp(const checkpoint::Checkpoint& checkpoint, const std::filesystem::path& policy_file) {
+  const std::string type = model_type_of(checkpoint);
+  const Node policy = policy_file.empty() ? builtin_policy(type) : load_policy(policy_file);
+  if (!policy.get("stacks"))
+    refuse(Reason::ModelUnreadable, "a model of " + type + " has no module for multi-token prediction of its own");
+  const json config = readable_config(checkpoint, policy.get("section"));
+  const CheckpointView view{.checkpoint = checkpoint, .config = config, .prefix = ""};
+  const Variables variables{&config, {policy.get("let")}, std::nullopt};
+  Model model;
+  model.model_type = type;
+  const Architecture architecture = architecture_of(class_of(view, policy), policy, variables);
+  set_class(architecture, model);
+  read_token_ids(checkpoint, policy, variables, model);
+  Binder binder(view, policy);
+  Builder builder(view, policy, binder, model);
+  const std::string& name = architecture.stacks.back();
+  model.stacks.push_back(builder.mtp_module(name, *policy.get("stacks")->get(name)));
+  for (const std::string& head : architecture.heads)
+    model.heads.push_back(builder.head(head, *policy.get("heads")->get(head), name));
+  model.not_loaded = binder.finish();
+  mark_matrices(model);
+  model.metadata = model_metadata(model);
+  return model;
+}
+
 std::string reply_form_name(const checkpoint::Checkpoint& checkpoint, const std::filesystem::path& policy_file) {
   const Node policy = policy_file.empty() ? builtin_policy(model_type_of(checkpoint)) : load_policy(policy_file);
   const Node* replies = policy.get("replies");

@@ -16,6 +16,12 @@ namespace pm::policy {
 /// and ModelUnreadable (the message lists the names).
 Model resolve(const checkpoint::Checkpoint&, const std::filesystem::path& policy_file = {});
 
+/// Resolves the module of the checkpoint that predicts the token behind the next one (multi-token prediction): a model
+/// of one layer, whose input joins the states of the checkpoint's model to the embeddings of tokens, with the embedding
+/// and the head of that one. Its tensors have to be read or ignored likewise. Throws as resolve() does, and
+/// Error{ModelUnreadable} where there is no module.
+Model resolve_mtp(const checkpoint::Checkpoint&, const std::filesystem::path& policy_file = {});
+
 /// Returns `replies` of the checkpoint's policy: the form in which its chat models write reasoning and tool calls, ""
 /// where the policy has none. Errors as of resolve().
 std::string reply_form_name(const checkpoint::Checkpoint&, const std::filesystem::path& policy_file = {});

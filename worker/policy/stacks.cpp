@@ -367,6 +367,7 @@ std::optional<Stack> Builder::stack(const std::string& name, const Node& section
   stack.vocab = context.sizes.vocab;
   stack.positions = context.sizes.positions;
   const std::string path = name + ".";
+  if (const std::optional<Scope> module = mtp_scope(context)) binder_.leave_out(module->prefix + module->at);
   stack.joins = joins(context);
   if (const Node* node = section.get("input")) stack.input = input(context, *node, path);
   for (int64_t l = 0; l < context.sizes.layers; ++l) {

@@ -16,7 +16,7 @@ namespace pm::op {
 namespace {
 
 constexpr int64_t max_weight = 1'000'000;  // of the Gateway API
-constexpr std::string_view ngram_speculation = "NGram", draft_speculation = "DraftModel";
+constexpr std::string_view ngram_speculation = "NGram", mtp_speculation = "MTP", draft_speculation = "DraftModel";
 
 /// Reads the fields below one path of the object and names the path in errors.
 class Reader {
@@ -332,7 +332,7 @@ Spec parse_spec(const Json& object) {
     if (name.is_string()) spec.serving.model_names.push_back(name.get<std::string>());
   }
   const std::string speculation = reader.text("/spec/serving/speculation");
-  spec.serving.ngram_speculation = speculation == ngram_speculation;
+  spec.serving.speculation = speculation == ngram_speculation ? "ngram" : speculation == mtp_speculation ? "mtp" : "";
   spec.draft = draft_of(reader, speculation);
   const std::string own_name = k8s::key_of(object).name;
   spec.adapters = adapters_of(
@@ -388,6 +388,7 @@ std::string source_hash(const Spec& spec, const Owner& owner, const std::string&
   if (!spec.source.image.empty()) source["image"] = spec.source.image;
   for (const Adapter& adapter : spec.adapters)
     source["adapters"].push_back({adapter.source.claim, adapter.source.image, adapter.source.path});
+  if (spec.serving.drafts_by_module()) source["mtp"] = true;
   if (spec.draft) source["draft"] = {spec.draft->claim, spec.draft->image, spec.draft->path};
   if (!policy_copy.empty()) source["policy"] = policy_copy;
   return short_hash(source);

@@ -66,7 +66,9 @@ struct Serving {
   std::optional<int64_t> max_sequence_length;
   int64_t max_concurrency = 64, max_queue = 256;
   std::vector<std::string> model_names;  ///< in the API; empty: the name of the ParallelModel
-  bool ngram_speculation = false;
+  std::string speculation;  ///< as the worker has it: "ngram" or "mtp"; "": only a draft model drafts, if there is one
+  /// Returns whether the checkpoint's own module drafts, which takes memory.
+  bool drafts_by_module() const { return speculation == "mtp"; }
 };
 
 struct FailurePolicy {

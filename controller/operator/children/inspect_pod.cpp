@@ -23,6 +23,7 @@ Json inspect_pod(const Owner& owner, const Spec& spec, const Settings& settings,
     arguments.add(flag::policy, path_of(*policy));
   }
   for (const NamedAdapter& adapter : mount_adapters(pod, spec)) arguments.add(flag::adapter, adapter);
+  if (spec.serving.drafts_by_module()) arguments.add(flag::speculation, spec.serving.speculation);
   if (spec.draft) arguments.add(flag::draft_model, mount_source(pod, *spec.draft, "draft", draft_folder));
   container["args"] = arguments.list();
   container["env"].push_back({{"name", "NVIDIA_VISIBLE_DEVICES"}, {"value", "void"}});

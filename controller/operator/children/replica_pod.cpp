@@ -37,7 +37,7 @@ Json arguments(const PodInputs& in, int replica, int node_rank, int64_t replica_
   for (const std::string& name : spec.serving.model_names) out.add(flag::served_model_name, name);
   if (spec.serving.model_names.empty()) out.add(flag::served_model_name, in.owner.key.name);
   for (const NamedAdapter& adapter : beside.adapters) out.add(flag::adapter, adapter);
-  if (spec.serving.ngram_speculation) out.add(flag::speculation, "ngram");
+  if (!spec.serving.speculation.empty()) out.add(flag::speculation, spec.serving.speculation);
   if (!beside.draft.empty()) out.add(flag::draft_model, beside.draft);
   if (spec.devices.kind == DeviceKind::GPU) out.add(flag::device, "cuda");
   out.add(flag::nodes, in.layout.nodes());

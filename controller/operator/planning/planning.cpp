@@ -51,9 +51,9 @@ std::string blamed_adapter(const Json& pod, const std::string& message) {
   return name;
 }
 
-/// Returns true for a message about the draft model: it begins with its flag, behind a reason that the condition lacks.
-bool blames_draft(const std::string& message) {
-  const size_t at = message.find(flag::draft_model.name);
+/// Returns true for a message about what drafts: it begins with its flag, behind a reason that the condition lacks.
+bool blames(Flag<std::string> flag, const std::string& message) {
+  const size_t at = message.find(flag.name);
   return at == 0 || (at != std::string::npos && message.find(": ") + 2 == at);
 }
 
@@ -179,7 +179,8 @@ class Planner {
 
   /// Returns the part of the spec that a message of the pod is about, as the beginning of a sentence; "" for the model.
   std::string blamed(const Json& made, const std::string& message) const {
-    if (blames_draft(message)) return "draft model of spec.model.draft: ";
+    if (blames(flag::draft_model, message)) return "draft model of spec.model.draft: ";
+    if (blames(flag::speculation, message)) return "drafts of spec.serving.speculation: ";
     if (policy_ && message.find(path_of(*policy_)) != std::string::npos)  // the message names the line of the policy
       return "ConfigMap " + spec_.policy_ref->name + ": ";
     const std::string adapter = blamed_adapter(made, message);

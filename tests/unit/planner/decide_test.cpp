@@ -58,14 +58,14 @@ TEST(Decide, ADraftModelTakesItsMemoryFromEveryDevice) {
   EXPECT_EQ(plan.draft, (PlannedDraft{gibi, 2 * 2048 / 16})) << "two sequences of 2,048 tokens";
   EXPECT_EQ(plan.device_memory, 4 * gibi);
   EXPECT_EQ(plan.kv_blocks, without.kv_blocks);
-  EXPECT_THAT(plan.memory_source, HasSubstr("without 1.0 GiB for the draft model"));
-  EXPECT_THAT(describe(plan), HasSubstr("rank 0 keeps at most 1.0 GiB for the draft model"));
+  EXPECT_THAT(plan.memory_source, HasSubstr("without 1.0 GiB for what drafts"));
+  EXPECT_THAT(describe(plan), HasSubstr("rank 0 keeps at most 1.0 GiB for what drafts"));
   EXPECT_EQ(plan_from_json(to_json(plan)).draft, plan.draft);
   EXPECT_EQ(planned(decide(metadata, cpu(2, 16 * gibi), {})).draft->kv_blocks, 8 * 2048 / 16)
       << "of 64 sequences eight may draft";
   metadata.adapter_elements = gibi / 4;
   EXPECT_THAT(refused(decide(metadata, cpu(2, gibi), constraints)).message,
-              HasSubstr("a device has 1.0 GiB, of which up to 1.0 GiB for adapters and 1.0 GiB for the draft model"));
+              HasSubstr("a device has 1.0 GiB, of which up to 1.0 GiB for adapters and 1.0 GiB for what drafts"));
 }
 
 TEST(Decide, WhatADraftModelNeedsIsThatOfAPlanOfItsOwn) {

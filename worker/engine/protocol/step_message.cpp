@@ -75,6 +75,7 @@ void visit_entry(Visit& visit, Entry& e) {
   }
   visit(e.source_inputs), visit(e.scored), visit(e.scored_best), visit(e.adapter);
   visit(e.image_places), visit(e.image_rows), visit(e.position_shift), visit(e.axes), visit(e.bidirectional);
+  visit(e.states);
 }
 
 template <typename Visit, typename Message>

@@ -62,6 +62,7 @@ struct StepEntry {
   std::vector<int32_t> axes = {};
   /// First positions and ends, in turn, of tokens that attend to each other in both directions: those of an image.
   std::vector<int32_t> bidirectional = {};
+  bool states = false;  ///< the hidden states of its rows are wanted too: StepOutput::states
   bool operator==(const StepEntry&) const = default;
 
   /// Returns true if the encoder runs for this entry.

@@ -66,10 +66,6 @@ void sample_drafts(std::span<const float> rows, size_t columns, const SamplingIn
 SamplerOutput sample_entry(std::span<const float> rows, size_t columns, const SamplingInput& input) {
   SamplerOutput result;
   const std::span<const float> logits = rows.first(columns);
-  if (input.beams) {
-    result.candidates = beam_candidates(logits, *input.sampling, input.history, *input.beams);
-    return result;
-  }
   std::optional<TokenMask> mask;
   if (input.constraint) {
     try {
@@ -78,6 +74,10 @@ SamplerOutput sample_entry(std::span<const float> rows, size_t columns, const Sa
       result.error = error.what();
       return result;
     }
+  }
+  if (input.beams) {
+    result.candidates = beam_candidates(logits, *input.sampling, input.history, *input.beams, mask ? &*mask : nullptr);
+    return result;
   }
   result = sample_row(logits, input, input.history, mask);
   if (input.drafted && result.error.empty()) sample_drafts(rows, columns, input, result);
@@ -185,6 +185,8 @@ std::vector<uint8_t> encode(const StepOutput& output) {
   write(output.logits.defined() ? output.logits.size(1) : int64_t{0});
   write(values_of<float>(output.logits));
   write_prompt_tokens(write, output.prompt_tokens);
+  write(output.states.defined() ? output.states.size(1) : int64_t{0});
+  write(values_of<float>(output.states.defined() ? output.states.cpu() : output.states));
   write(output.outputs);
   return std::move(write.out);
 }
@@ -192,19 +194,24 @@ std::vector<uint8_t> encode(const StepOutput& output) {
 StepOutput decode_output(std::span<const uint8_t> bytes) {
   WireReader read(bytes);
   std::vector<int64_t> argmax, sampled;
-  std::vector<float> logits;
-  int64_t columns = 0;
+  std::vector<float> logits, states;
+  int64_t columns = 0, width = 0;
   StepOutput output;
   read(argmax), read(sampled), read(columns), read(logits);
   output.prompt_tokens = read_prompt_tokens(read);
+  read(width), read(states);
   read(output.outputs);
   const auto rows = static_cast<int64_t>(argmax.size()), num_sampled = static_cast<int64_t>(sampled.size()),
-             all = static_cast<int64_t>(logits.size());
-  if (!read.empty() || columns < 0 || (columns == 0 ? all > 0 : all % columns != 0))
+             all = static_cast<int64_t>(logits.size()), numbers = static_cast<int64_t>(states.size());
+  const auto is_table = [](int64_t values, int64_t width) {
+    return width >= 0 && (width == 0 ? values == 0 : values % width == 0);
+  };
+  if (!read.empty() || !is_table(all, columns) || !is_table(numbers, width))
     throw std::invalid_argument("step output: malformed bytes");
   if (rows > 0) output.argmax = tensor_of(std::move(argmax), {rows}, at::kLong);
   if (num_sampled > 0) output.sampled = tensor_of(std::move(sampled), {num_sampled}, at::kLong);
   if (columns > 0) output.logits = tensor_of(std::move(logits), {all / columns, columns}, at::kFloat);
+  if (width > 0) output.states = tensor_of(std::move(states), {numbers / width, width}, at::kFloat);
   return output;
 }
 

@@ -23,7 +23,10 @@ struct StepOutput {
   at::Tensor sampled;                      ///< [samples of all Sampled entries] int64, those of drafts included
   at::Tensor logits;                       ///< [rows of Logits entries, vocabulary] fp32, contiguous
   std::vector<PromptToken> prompt_tokens;  ///< StepEntry::scored of all entries
-  std::vector<Arrays> outputs;             ///< one per request of the message's forward job
+  /// [rows of all entries with StepEntry::states, hidden] F32, on the device of the rank that made them, or on the host
+  /// when it came from another process.
+  at::Tensor states;
+  std::vector<Arrays> outputs;  ///< one per request of the message's forward job
 };
 
 std::vector<uint8_t> encode(const StepOutput&);

@@ -80,7 +80,7 @@ int32_t graph_bucket(const StepMessage& message, parallel::Executor& executor) {
   const parallel::GenerationExecutor* generation = executor.generation();
   const bool single = std::all_of(message.entries.begin(), message.entries.end(), [](const StepEntry& entry) {
     return entry.tokens.size() == 1 && !entry.encodes() && !entry.long_rope && entry.scored.empty() &&
-           entry.adapter == 0 && entry.image_places.empty() && entry.axes.empty();
+           entry.adapter == 0 && entry.image_places.empty() && entry.axes.empty() && !entry.states;
   });
   return generation && single && !message.entries.empty()
              ? static_cast<int32_t>(generation->bucket(static_cast<int64_t>(message.entries.size())))
@@ -245,6 +245,17 @@ at::Tensor rows_of(const at::Tensor& hidden, const std::vector<int64_t>& rows) {
   return all ? hidden : at::index_select(hidden, 0, ops::to_device(tensor_of(rows), hidden.device()));
 }
 
+/// Returns the rows whose hidden states are wanted.
+std::vector<int64_t> state_rows(const StepMessage& message) {
+  std::vector<int64_t> rows;
+  for (int64_t first = 0; const StepEntry& entry : message.entries) {
+    const auto count = static_cast<int64_t>(entry.tokens.size());
+    for (int64_t i = 0; entry.states && i < count; ++i) rows.push_back(first + i);
+    first += count;
+  }
+  return rows;
+}
+
 }  // namespace
 
 /// Returns these rows of the hidden states for the head, and selects their adapters, which may replace it.
@@ -332,12 +343,12 @@ void Rank::score_prompts(const StepMessage& message, parallel::SamplingExecutor&
   }
 }
 
-StepOutput Rank::run(const StepMessage& message) {
+StepOutput Rank::run(const StepMessage& message, const at::Tensor& states) {
   return with_memory_errors(executor_->device(), "in step " + std::to_string(message.step), &*executor_,
-                            [&] { return execute(message); });
+                            [&] { return execute(message, states); });
 }
 
-StepOutput Rank::execute(const StepMessage& message) {
+StepOutput Rank::execute(const StepMessage& message, const at::Tensor& states) {
   const c10::InferenceMode inference_mode;
   const c10::DeviceGuard here(executor_->device());
   if (threads_ > 0 && at::get_num_threads() != threads_) at::set_num_threads(threads_);
@@ -348,6 +359,7 @@ StepOutput Rank::execute(const StepMessage& message) {
     if (!message.state_copies.empty()) generation().copy_states(message.state_copies);
     for (const AdapterLoad& load : message.adapter_loads) adapters().load(load.slot, load.factors);
     models::StepRows rows = build_rows(message);
+    rows.batch.states = states;
     if (!message.entries.empty()) {
       select_adapters(message.entries);
       if (const std::optional<ops::SampleBatch> samples = decode_samples(message)) {
@@ -358,6 +370,8 @@ StepOutput Rank::execute(const StepMessage& message) {
         if (parallel::SamplingExecutor* sampling = executor_->sampling()) {
           compute_outputs(message, *sampling, hidden, output);
           score_prompts(message, *sampling, hidden, output);
+          if (const std::vector<int64_t> wanted = state_rows(message); !wanted.empty())
+            output.states = rows_of(hidden, wanted);
         }
       }
     }

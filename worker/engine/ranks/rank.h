@@ -26,8 +26,9 @@ class Rank {
   explicit Rank(std::unique_ptr<parallel::Executor> executor, int threads = 0)
       : executor_(std::move(executor)), threads_(threads) {}
   /// Runs one step together with the other ranks of the data-parallel rank. Throws Error{OOMKilled} if
-  /// the device has too little memory for it.
-  StepOutput run(const StepMessage&);
+  /// the device has too little memory for it. `states` [tokens of the entries, hidden] F32 is what the input of a
+  /// module for multi-token prediction joins to the tokens; of other models it is undefined.
+  StepOutput run(const StepMessage&, const at::Tensor& states = {});
   /// Runs the steps that arrive on the channel until a message says stop; for ranks other than 0. Sends the output of
   /// each step to `results` unless it is nullptr. Calls `after_step` with the step number.
   void follow(comm::Channel&, comm::Channel* results = nullptr, const std::function<void(int64_t)>& after_step = {});
@@ -40,7 +41,7 @@ class Rank {
     std::vector<int32_t> blocks, source_blocks;
     int64_t source_tokens = 0;  ///< encoder-decoder: length of the encoder's output that cross-attention reads
   };
-  StepOutput execute(const StepMessage&);
+  StepOutput execute(const StepMessage&, const at::Tensor& states);
   layers::AdapterSlots& adapters();
   void select_adapters(const std::vector<StepEntry>&);
   at::Tensor head_rows(const at::Tensor& hidden, const std::vector<int64_t>& rows);

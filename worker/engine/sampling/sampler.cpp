@@ -303,10 +303,10 @@ PromptToken scored_token(std::span<const float> logits, int32_t id, int64_t best
 }
 
 std::vector<Candidate> beam_candidates(std::span<const float> logits, const SamplingParams& sampling,
-                                       const History& history, const Beams& beams) {
+                                       const History& history, const Beams& beams, const TokenMask* mask) {
   // with beams, transformers' warpers keep one token more than the number of end tokens
   const std::vector<float> scores =
-      process_logits(log_softmax(logits), sampling, history, std::max<size_t>(2, sampling.eos.size() + 1));
+      process_logits(log_softmax(logits), sampling, history, std::max<size_t>(2, sampling.eos.size() + 1), mask);
   const uint64_t position = history.tokens.size();
   std::vector<Candidate> all;
   all.reserve(scores.size() * beams.scores.size());

@@ -53,9 +53,10 @@ struct Beams {
   std::vector<float> scores;
   int64_t num_candidates = 0;  ///< number of candidates over all beams
 };
-/// Returns the best continuations of these beams. Their scores are processed log-probabilities plus the beams' scores.
-/// When sampling, candidates are drawn without replacement (Gumbel-top-k; Kool et al. 2019), best first.
+/// Returns the best continuations of these beams. Their scores are processed log-probabilities plus the beams' scores;
+/// those that the mask does not allow have minus infinity. When sampling, candidates are drawn without replacement
+/// (Gumbel-top-k; Kool et al. 2019), best first.
 std::vector<Candidate> beam_candidates(std::span<const float> logits, const SamplingParams&, const History&,
-                                       const Beams&);
+                                       const Beams&, const TokenMask* mask = nullptr);
 
 }  // namespace pm::engine

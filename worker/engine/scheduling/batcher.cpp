@@ -31,8 +31,6 @@ void check_parameters(const Request& request) {
     refuse("num_return_sequences is " + text(search.num_return_sequences) + " but num_beams is " +
            text(search.num_beams) + "; num_return_sequences must not exceed num_beams");
   }
-  if (search.num_beams > 1 && request.constraint)
-    refuse("a constraint cannot be combined with num_beams " + text(search.num_beams) + "; omit one of them");
   if (search.num_beams > 1 && request.logprobs >= 0)
     refuse("logprobs cannot be combined with num_beams " + text(search.num_beams) +
            "; set num_beams to 1 or omit logprobs");
@@ -114,6 +112,9 @@ std::unique_ptr<SequenceGroup> Batcher::make(Request request, std::function<void
     if (sampling.forced_bos >= 0)
       refuse("a constraint cannot be combined with forced_bos_token_id " + text(sampling.forced_bos) +
              ", which this model or the request sets");
+    if (request.search.num_beams > 1 && sampling.eos.empty())
+      refuse("a constraint with num_beams " + text(request.search.num_beams) +
+             " needs an end token, because its answers end with one; set eos_token_id, or num_beams to 1");
     sampling.forced_eos = -1;  // a token that the constraint may not allow; the answer ends at its length
     group->constraints.push_back(request.constraint->fork());
   }
@@ -427,11 +428,15 @@ void Batcher::add(Plan& plan, SequenceGroup& group, Sequence& sequence, int64_t 
   entry.tokens.insert(entry.tokens.end(), drafts.begin(), drafts.end());
   entry.drafts = static_cast<int32_t>(drafts.size());
   plan.token_budget -= static_cast<int64_t>(entry.tokens.size()) + limits_.memory;
+  entry.states = shows_states(group);
   Planned planned{.group = &group,
                   .sequence = sequence.number,
                   .tokens = tokens,
                   .drafts = entry.drafts,
-                  .price = plan.draft_price,
+                  .row_price = plan.row_price,
+                  .slot = sequence.slot,
+                  .first = entry.context,
+                  .states = entry.states ? static_cast<int64_t>(entry.tokens.size()) : 0,
                   .comparable = plan.comparable};
   if (sequence.computed + tokens == sequence.length()) add_sampling(plan, group, sequence, entry, planned);
   add_prompt_scores(group, sequence, entry, planned);

@@ -83,8 +83,9 @@ class Batcher {
   /// estimates whether drafts pay.
   void observe(const StepMessage&, double seconds);
   /// Applies the results of the oldest planned step with entries whose results have not been applied.
-  /// `prompt_tokens` are those that its entries have scored.
-  void apply(const std::vector<SamplerOutput>&, Time now, Outbox&, std::vector<PromptToken> prompt_tokens = {});
+  /// `prompt_tokens` are those that its entries have scored, and `states` is StepOutput::states.
+  void apply(const std::vector<SamplerOutput>&, Time now, Outbox&, std::vector<PromptToken> prompt_tokens = {},
+             const at::Tensor& states = {});
 
   /// Marks the requests with this id; drop_cancelled() ends them.
   void cancel(const std::string& id);
@@ -108,10 +109,12 @@ class Batcher {
     SequenceGroup* group = nullptr;
     int64_t sequence = 0;  ///< Sequence::number
     int64_t tokens = 0;
-    int32_t drafts = 0;  ///< tokens behind them that are drafts
-    DraftPrice price = {};
-    size_t scored = 0;       ///< tokens of the prompt
-    bool comparable = true;  ///< the time of the step says what drafts cost
+    int32_t drafts = 0;    ///< tokens behind them that are drafts
+    double row_price = 0;  ///< DraftPrice::row, when they were drafted
+    int32_t slot = -1;
+    int64_t first = 0, states = 0;  ///< position of the first token; how many rows have their states returned
+    size_t scored = 0;              ///< tokens of the prompt
+    bool comparable = true;         ///< the time of the step says what drafts cost
     /// The entry produces a token; `forced`: this token, whatever the scores are.
     bool samples = false, forced = false;
     int32_t token = -1;
@@ -151,6 +154,9 @@ class Batcher {
   void allocate_draft_blocks(Sequence&, std::vector<int32_t>& drafts, int64_t& spare_blocks);
   void append_tokens(SequenceGroup&, const Planned&, std::vector<Token>, Time now, Outbox&);
   void return_draft_blocks(Sequence&);
+  bool would_draft() const;
+  bool shows_states(const SequenceGroup&) const;
+  void hand_on_states(const std::vector<Planned>&, const at::Tensor& states);
   static std::vector<int32_t> prefix_ids(const SequenceGroup&, const Sequence&, int64_t first, int64_t count);
   void cache_full_blocks(const SequenceGroup&, Sequence&);
   Sequence* find_sequence(SequenceGroup&, int64_t number);
@@ -161,6 +167,7 @@ class Batcher {
   void fail_constraint(SequenceGroup&, const std::string& reason, Outbox&);
   void advance(SequenceGroup&, std::vector<Candidate>, Time now, Outbox&);
   void reorder(SequenceGroup&, const std::vector<BeamSearch::Next>&);
+  bool continue_constraints(SequenceGroup&, const std::vector<BeamSearch::Next>&, Outbox&);
   void emit(SequenceGroup&, Event, Outbox&);
   void end_all(SequenceGroup&, Finish, const std::string& reason, Outbox&);
   void give_slot(SequenceGroup&, Sequence&, int32_t parent);
@@ -179,7 +186,10 @@ class Batcher {
   std::deque<std::vector<Planned>> planned_;  ///< one element for each step in flight
   int64_t planned_prompt_tokens_ = 0;
   std::unique_ptr<Drafter> drafter_;  ///< nullptr: no speculation
+  std::vector<std::pair<int32_t, int32_t>>
+      forked_slots_;  ///< of a parent and its child, which the drafter does not know
   DraftCost draft_cost_;
+  DraftTrials draft_trials_;
   double draft_rate_ = DraftLength::optimistic_rate;  ///< of sequences that drafted lately
   Statistics statistics_;
 };

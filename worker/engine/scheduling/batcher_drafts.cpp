@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Speculative decoding: decides which sequences draft how many tokens, and keeps the drafts that the sampler chose.
 #include <algorithm>
+#include <stdexcept>
+#include <utility>
 
 #include "worker/engine/scheduling/batcher_plan.h"
 
@@ -12,6 +14,12 @@ namespace {
 /// whole vocabulary.
 constexpr int64_t sampled_rows = 32;
 constexpr double newest_rate = 0.05;  // weight of a step's drafts in the rate of all sequences
+
+/// What drafts of a sequence are expected to gain a step. Those that it tries without that hope lose next to nothing
+/// where the step has drafts anyway.
+double gain_of(const Sequence& sequence, int64_t drafts, const DraftPrice& price) {
+  return std::max(0.0, draft_gain(sequence.draft_length.rate(), drafts, price.row));
+}
 
 }  // namespace
 
@@ -40,23 +48,27 @@ void Batcher::allocate_draft_blocks(Sequence& sequence, std::vector<int32_t>& dr
 
 /// Returns the drafts of the sequences that take their next token in this step: as many as pay, in rows that the token
 /// budget and sampling leave beside one for each of the `sequences` of a step, and in `spare_blocks` KV blocks, which
-/// no sequence needs for its next token. Rows are shared evenly, and drafts preempt nobody.
+/// no sequence needs for its next token. Rows are shared evenly, and drafts preempt nobody. The step has drafts if all
+/// of them together are expected to pay, or if it is a trial.
 std::vector<std::vector<int32_t>> Batcher::draft(Plan& plan, std::span<const Turn> turns, int64_t sequences,
                                                  int64_t spare_blocks) {
   std::vector<std::vector<int32_t>> drafts(turns.size());
   if (!drafter_ || turns.empty() || !draft_cost_.may_draft(sequences)) return drafts;
-  plan.draft_price = draft_cost_.price(sequences);
+  const DraftPrice price = draft_cost_.price(sequences);
+  plan.row_price = price.row;
   int64_t rows = std::min(plan.token_budget, std::max(limits_.max_concurrency, sampled_rows)) - sequences;
   const int64_t each = std::max<int64_t>(1, rows / sequences);
+  double gain = -price.step;  // of the step, in tokens
   std::vector<DraftRequest> requests;
   std::vector<size_t> asking;  // which of the turns
   for (size_t i = 0; i < turns.size(); ++i) {
     const SequenceGroup& group = *turns[i].group;
     Sequence& sequence = *turns[i].sequence;
     if (group.generated(sequence) == 1) sequence.draft_length.begin(draft_rate_);
-    const int64_t count =
-        sequence.draft_length.next(std::min({most_drafts(group, sequence), each, rows}), plan.draft_price);
-    if (count <= 0) continue;
+    const int64_t most = std::min({most_drafts(group, sequence), each, rows});
+    if (most < 1 || !sequence.draft_length.may_draft()) continue;
+    const int64_t count = best_draft_length(sequence.draft_length.rate(), most, price.row);
+    gain += gain_of(sequence, count, price);
     rows -= count;
     asking.push_back(i);
     requests.push_back({.slot = sequence.slot,
@@ -66,13 +78,27 @@ std::vector<std::vector<int32_t>> Batcher::draft(Plan& plan, std::span<const Tur
                         .sampling = &group.request.sampling,
                         .sequence = sequence.number});
   }
-  if (requests.empty()) return drafts;
+  const bool may_try = draft_trials_.next();
+  if (requests.empty() || (gain <= 0 && !may_try)) return drafts;
   Drafts proposed = drafter_->propose(requests);
   plan.comparable = !proposed.read_texts;
+  gain = -price.step;  // where there is no guess nothing is gained
+  bool is_empty = true;
   for (size_t i = 0; i < asking.size(); ++i) {
-    std::vector<int32_t>& own = drafts[asking[i]] = std::move(proposed.tokens.at(i));
-    allocate_draft_blocks(*turns[asking[i]].sequence, own, spare_blocks);
+    const std::vector<int32_t>& own = drafts[asking[i]] = std::move(proposed.tokens.at(i));
+    is_empty = is_empty && own.empty();
+    gain += gain_of(*turns[asking[i]].sequence, static_cast<int64_t>(own.size()), price);
   }
+  if (is_empty) return drafts;
+  if (gain > 0) {
+    draft_trials_.paid();
+  } else if (may_try) {
+    draft_trials_.tried();
+  } else {
+    plan.comparable = false;  // a step without drafts, and with the drafter's time
+    return std::vector<std::vector<int32_t>>(turns.size());
+  }
+  for (const size_t i : asking) allocate_draft_blocks(*turns[i].sequence, drafts[i], spare_blocks);
   return drafts;
 }
 
@@ -90,13 +116,12 @@ void Batcher::note_drafts(const Plan& plan) {
 
 void Batcher::observe(const StepMessage& message, double seconds) {
   if (!drafter_ || message.forward || planned_.empty() || !planned_.front().front().comparable) return;
-  int64_t drafting = 0, drafts = 0;
+  int64_t drafts = 0;
   for (const StepEntry& entry : message.entries) {
     if (entry.tokens.size() != static_cast<size_t>(1 + entry.drafts) || entry.encodes()) return;  // a prompt
-    drafting += entry.drafts > 0;
     drafts += entry.drafts;
   }
-  draft_cost_.observe(static_cast<int64_t>(message.entries.size()), drafting, drafts, seconds);
+  draft_cost_.observe(static_cast<int64_t>(message.entries.size()), drafts, seconds);
 }
 
 /// Appends the token of an entry. With drafts: those that the sampler has chosen, whose keys and values the step has
@@ -117,7 +142,7 @@ void Batcher::append_tokens(SequenceGroup& group, const Planned& planned, std::v
   Sequence& sequence = *find_sequence(group, planned.sequence);
   return_draft_blocks(sequence);
   statistics_.draft_pauses += sequence.draft_length.observe(planned.drafts, static_cast<int64_t>(tokens.size()) - 1,
-                                                            limits_.speculation->tokens, planned.price);
+                                                            limits_.speculation->tokens, planned.row_price);
   draft_rate_ += (sequence.draft_length.rate() - draft_rate_) * newest_rate;
 }
 
@@ -128,6 +153,53 @@ void Batcher::return_draft_blocks(Sequence& sequence) {
   pool_.release(std::span(sequence.blocks).subspan(needed));
   sequence.blocks.resize(needed);
   sequence.reset_table = true;  // the ranks append to their table
+}
+
+/// Returns whether the drafter reads the states of the group's tokens: sequences of it may draft.
+bool Batcher::shows_states(const SequenceGroup& group) const {
+  return drafter_ && limits_.speculation->reads_states && !group.search && !group.is_weighted();
+}
+
+/// Returns whether sequences that begin now, as many as run, would draft: what they cost under this load is less than
+/// what others made of it.
+bool Batcher::would_draft() const {
+  int64_t sequences = 0;
+  for (const auto& group : running_) sequences += static_cast<int64_t>(group->sequences.size());
+  const DraftPrice price = draft_cost_.price(sequences);
+  DraftLength one;
+  one.begin(draft_rate_);
+  const int64_t count = best_draft_length(one.rate(), limits_.speculation->tokens, price.row);
+  return static_cast<double>(sequences) * draft_gain(one.rate(), count, price.row) > price.step;
+}
+
+/// Gives the drafter the states of a step whose tokens have been appended. Behind rejected drafts, and behind what ends
+/// a sequence, rows belong to no token.
+void Batcher::hand_on_states(const std::vector<Planned>& step, const at::Tensor& states) {
+  int64_t wanted = 0;
+  for (const Planned& planned : step) wanted += planned.states;
+  if (const int64_t found = states.defined() ? states.size(0) : 0; found != wanted)
+    throw std::logic_error("expected the states of " + std::to_string(wanted) + " tokens, found " +
+                           std::to_string(found));
+  const bool reads_prompts = would_draft();
+  std::vector<TokenStates> all;
+  for (int64_t row = 0; const Planned& planned : step) {
+    const int64_t first = std::exchange(row, row + planned.states);
+    if (planned.states == 0 || planned.group->retired || planned.group->done()) continue;
+    const std::vector<Sequence>& sequences = planned.group->sequences;
+    const auto sequence = std::find_if(sequences.begin(), sequences.end(), [&](const Sequence& one) {
+      return one.slot >= 0 && one.slot == planned.slot && one.number == planned.sequence;
+    });
+    if (sequence == sequences.end()) continue;
+    const int64_t rows = std::min(planned.states, sequence->length() - 1 - planned.first);
+    if (rows <= 0) continue;
+    all.push_back({.slot = planned.slot,
+                   .tokens = sequence->tokens,
+                   .prompt = reads_prompts ? planned.group->prompt_tokens() : 0,
+                   .first = planned.first,
+                   .rows = states.narrow(0, first, rows)});
+  }
+  if (!all.empty()) drafter_->observe(all);
+  for (const auto& [parent, slot] : std::exchange(forked_slots_, {})) drafter_->fork(parent, slot);
 }
 
 }  // namespace pm::engine

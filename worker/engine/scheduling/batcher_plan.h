@@ -13,7 +13,7 @@ struct Batcher::Plan {
   std::vector<Planned> planned;
   std::vector<SamplingInput>& sampling_inputs;
   int64_t token_budget;
-  DraftPrice draft_price = {};
+  double row_price = 0;    ///< as Planned::row_price
   bool comparable = true;  ///< as Planned::comparable
 };
 

@@ -9,7 +9,7 @@
 namespace pm::engine {
 
 void Batcher::apply(const std::vector<SamplerOutput>& sampled, Time now, Outbox& outbox,
-                    std::vector<PromptToken> prompt_tokens) {
+                    std::vector<PromptToken> prompt_tokens, const at::Tensor& states) {
   if (planned_.empty()) throw std::logic_error("results arrived for a step that was not planned");
   const std::vector<Planned> step = std::move(planned_.front());
   planned_.pop_front();
@@ -56,6 +56,7 @@ void Batcher::apply(const std::vector<SamplerOutput>& sampled, Time now, Outbox&
       append_tokens(group, planned, result.tokens, now, outbox);
     }
   }
+  hand_on_states(step, states);
   std::erase_if(running_, [&](std::unique_ptr<SequenceGroup>& group) {
     if (!group->done()) return false;
     retire(std::move(group));
@@ -119,6 +120,7 @@ void Batcher::give_slot(SequenceGroup& group, Sequence& sequence, int32_t parent
   group.spare_slots.pop_back();
   sequence.reset_table = true;
   sequence.sent_blocks = 0;
+  if (drafter_) forked_slots_.emplace_back(parent, sequence.slot);
   if (limits_.recurrent) state_copies_.insert(state_copies_.end(), {parent, sequence.slot});
 }
 
@@ -191,14 +193,61 @@ void Batcher::append_token(SequenceGroup& group, Sequence& sequence, Token token
 void Batcher::advance(SequenceGroup& group, std::vector<Candidate> candidates, Time now, Outbox& outbox) {
   statistics_.generation_tokens += group.request.search.num_beams;
   const std::vector<BeamSearch::Next> next = group.search->advance(std::move(candidates), timed_out(group, now));
-  if (!next.empty()) return reorder(group, next);
+  const std::vector<float>& scores = group.search->scores();
+  const bool goes_on = group.constraints.empty() || !std::all_of(scores.begin(), scores.end(), BeamSearch::is_dead);
+  if (!next.empty() && goes_on) {
+    if (continue_constraints(group, next, outbox)) reorder(group, next);
+    return;
+  }
+  std::vector<BeamSearch::Hypothesis> hypotheses = group.search->hypotheses();
+  const auto is_finished = [](const BeamSearch::Hypothesis& one) { return one.finished; };
+  if (const auto found = std::count_if(hypotheses.begin(), hypotheses.end(), is_finished);
+      !group.constraints.empty() && found < static_cast<std::ptrdiff_t>(hypotheses.size()))
+    return fail_constraint(group,
+                           "the beams found " + std::to_string(found) + " answers that it allows, and " +
+                               std::to_string(hypotheses.size()) + " are to be returned",
+                           outbox);
   int64_t number = 0;
-  for (BeamSearch::Hypothesis& found : group.search->hypotheses()) {
+  for (BeamSearch::Hypothesis& found : hypotheses) {
     Event event{.sequence = number++, .tokens = {}, .finish = found.ended ? Finish::Stop : Finish::Length};
     event.score = found.score;
     for (int32_t id : found.tokens) event.tokens.push_back({id, 0, {}});
     emit(group, std::move(event), outbox);
   }
+}
+
+namespace {
+
+/// The constraint of a beam whose answer is complete.
+class EndConstraint final : public TokenConstraint {
+ public:
+  std::unique_ptr<TokenConstraint> fork() const override { return std::make_unique<EndConstraint>(); }
+  TokenMask next() override { return {{}, true}; }
+  bool may_end() const override { return true; }
+  bool append(int32_t) override { throw std::logic_error("a token comes behind a complete answer"); }
+};
+
+}  // namespace
+
+/// Gives every beam its parent's constraint with its own token, and a beam that is no answer none. Returns false if the
+/// request has failed with it.
+bool Batcher::continue_constraints(SequenceGroup& group, const std::vector<BeamSearch::Next>& next, Outbox& outbox) {
+  if (group.constraints.empty()) return true;
+  std::vector<std::shared_ptr<TokenConstraint>> constraints;
+  try {
+    for (size_t i = 0; i < next.size(); ++i) {
+      const auto beam = static_cast<size_t>(std::min(next[i].beam, group.width() - 1));
+      std::shared_ptr<TokenConstraint>& own = constraints.emplace_back();
+      if (BeamSearch::is_dead(group.search->scores()[i]) || !group.constraints[beam]) continue;
+      own = group.constraints[beam]->fork();
+      if (own->append(next[i].id)) own = std::make_shared<EndConstraint>();
+    }
+  } catch (const std::exception& error) {
+    fail_constraint(group, error.what(), outbox);
+    return false;
+  }
+  group.constraints = std::move(constraints);
+  return true;
 }
 
 /// Moves every beam to its parent's block table; the first child of a parent keeps the parent's slot.

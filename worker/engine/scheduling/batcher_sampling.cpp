@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Says what the ranks compute from the rows of an entry, and what rank 0 samples with.
 #include <algorithm>
+#include <limits>
 
 #include "worker/engine/sampling/sampler.h"
 #include "worker/engine/scheduling/batcher_plan.h"
@@ -81,6 +82,8 @@ void Batcher::add_sampling(Plan& plan, SequenceGroup& group, Sequence& sequence,
     input.beams = Beams{sequence.number,
                         group.width() == 1 ? scores : std::vector<float>{scores[static_cast<size_t>(sequence.number)]},
                         group.search->num_candidates()};
+    if (request.constraint && !input.constraint)  // the beam is no answer, and nor is what continues it
+      input.beams->scores.assign(1, -std::numeric_limits<float>::infinity());
   }
   plan.sampling_inputs.push_back(std::move(input));
 }

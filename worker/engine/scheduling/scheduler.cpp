@@ -290,7 +290,7 @@ void Scheduler::complete_step() {
     const Time now = clock_();
     std::lock_guard lock(mutex_);
     batcher_.observe(pending.message, seconds(now - pending.begin));
-    batcher_.apply(sampled, now, outbox, std::move(output.prompt_tokens));
+    batcher_.apply(sampled, now, outbox, std::move(output.prompt_tokens), output.states);
   }
   send(outbox);
   const bool worked = !pending.message.entries.empty() || !pending.parts.empty();

@@ -59,8 +59,8 @@ struct SequenceGroup {
   std::vector<Sequence> sequences;     ///< one until the prompt is computed, or one for each weighted source
   std::vector<int32_t> spare_slots;    ///< for the sequences that fork from the first one
   std::optional<BeamSearch> search;
-  /// The constraint of each sequence that has begun, by Sequence::number; empty: the request has none. Their state is
-  /// that after the sequence's tokens, also while the group waits after a preemption.
+  /// The constraint of each sequence that has begun, by Sequence::number; empty: the request has none; nullptr: the
+  /// beam is no answer. Their state is that after the sequence's tokens, also while the group waits after a preemption.
   std::vector<std::shared_ptr<TokenConstraint>> constraints;
   std::vector<Candidate> candidates;  ///< of the beams whose rows have come, until those of all have
   int64_t ranked = 0;                 ///< number of these beams

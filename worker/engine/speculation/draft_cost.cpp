@@ -8,7 +8,6 @@ namespace pm::engine {
 
 namespace {
 
-constexpr int64_t steps_per_plain_step = 64;
 constexpr double kept = 0.97;            // weight of all steps before, when one more is observed
 constexpr double plain_weight = 0.125;   // weight of the latest step without drafts
 constexpr double least_weight = 3;       // of observed steps, below which the price is a guess
@@ -36,7 +35,7 @@ DraftPrice DraftCost::price(int64_t sequences) const {
     step = std::clamp(mean_cost - std::max(slope, least_row) * mean_drafts, 0.0, most_step);
     row = (mean_cost - step) / mean_drafts;
   }
-  return {std::clamp(row, least_row, most_row), step * c.weight / c.drafting};
+  return {std::clamp(row, least_row, most_row), step};
 }
 
 bool DraftCost::may_draft(int64_t sequences) const {
@@ -48,7 +47,7 @@ void DraftCost::planned(int64_t sequences, int64_t drafts) {
   c.since_plain = drafts > 0 ? c.since_plain + 1 : 0;
 }
 
-void DraftCost::observe(int64_t sequences, int64_t drafting, int64_t drafts, double seconds) {
+void DraftCost::observe(int64_t sequences, int64_t drafts, double seconds) {
   if (sequences <= 0 || seconds <= 0) return;
   Class& c = classes_[index_of(sequences)];
   if (drafts == 0) {
@@ -59,9 +58,8 @@ void DraftCost::observe(int64_t sequences, int64_t drafting, int64_t drafts, dou
   const double rows = static_cast<double>(drafts),
                cost = std::clamp((seconds / c.plain_seconds - 1) * static_cast<double>(sequences), 0.0,
                                  2 * rows + most_step);
-  for (double* sum : {&c.weight, &c.drafting, &c.drafts, &c.squares, &c.costs, &c.products}) *sum *= kept;
+  for (double* sum : {&c.weight, &c.drafts, &c.squares, &c.costs, &c.products}) *sum *= kept;
   c.weight += 1;
-  c.drafting += static_cast<double>(drafting);
   c.drafts += rows;
   c.squares += rows * rows;
   c.costs += cost;

@@ -2,6 +2,7 @@
 // Measures what drafts cost: steps with drafts are compared with steps of as many sequences without them.
 #pragma once
 #include <array>
+#include <cstddef>
 #include <cstdint>
 
 #include "worker/engine/speculation/draft_length.h"
@@ -15,20 +16,22 @@ class DraftCost {
  public:
   /// Returns the price in the next step of `sequences` sequences: a guess until enough was measured.
   DraftPrice price(int64_t sequences) const;
-  /// Returns false if the next step should have no drafts, so that the time of such steps stays known.
+  /// Returns false if the next step should have no drafts, so that the time of such steps is known, and stays so.
   bool may_draft(int64_t sequences) const;
   /// Learns what was planned: `drafts` rows of drafts beside those of `sequences` sequences, or none.
   void planned(int64_t sequences, int64_t drafts);
-  /// Learns how long such a step took, in which `drafting` of the sequences had drafts.
-  void observe(int64_t sequences, int64_t drafting, int64_t drafts, double seconds);
+  /// Learns how long such a step took.
+  void observe(int64_t sequences, int64_t drafts, double seconds);
 
  private:
+  static constexpr int64_t steps_per_plain_step = 64;
   /// Steps of about as many sequences.
   struct Class {
-    int64_t since_plain = 0;   ///< steps with drafts since one without
+    /// Steps with drafts since one without. The first one without comes early, for nothing is known before.
+    int64_t since_plain = steps_per_plain_step - 8;
     double plain_seconds = 0;  ///< of a step without drafts; 0: not known
     /// Sums of a linear regression of the cost on the number of drafts, in which older steps count less.
-    double weight = 0, drafting = 0, drafts = 0, squares = 0, costs = 0, products = 0;
+    double weight = 0, drafts = 0, squares = 0, costs = 0, products = 0;
   };
   static constexpr size_t classes = 32;
   static size_t index_of(int64_t sequences);

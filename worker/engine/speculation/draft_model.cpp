@@ -7,19 +7,6 @@
 
 namespace pm::engine {
 
-namespace {
-
-/// After a step a draft model is at most two tokens behind: the last draft, and the token after it. After a short pause
-/// it is a few behind, and reading them costs about as much as one. If such steps did not count, the cost of drafts
-/// would not be learned again once it was taken for too high.
-constexpr size_t usually_behind = 40;
-
-bool is_end(const SamplingParams& sampling, int32_t id) {
-  return std::find(sampling.eos.begin(), sampling.eos.end(), id) != sampling.eos.end();
-}
-
-}  // namespace
-
 class DraftModel::ModelDrafter final : public Drafter {
  public:
   explicit ModelDrafter(std::shared_ptr<DraftModel> model) : model_(std::move(model)) {}
@@ -35,7 +22,7 @@ class DraftModel::ModelDrafter final : public Drafter {
 };
 
 DraftModel::DraftModel(std::unique_ptr<Rank> rank, const Limits& limits)
-    : rank_(std::move(rank)), limits_(limits), pool_(limits.kv_blocks) {}
+    : limits_(limits), rank_(std::move(rank), limits.vocabulary, limits.kv_blocks) {}
 
 std::unique_ptr<Drafter> DraftModel::drafter(std::shared_ptr<DraftModel> model) {
   return std::make_unique<ModelDrafter>(std::move(model));
@@ -45,9 +32,7 @@ void DraftModel::release(Sequences& sequences, int32_t slot) {
   const auto found = sequences.find(slot);
   if (found == sequences.end()) return;
   const std::lock_guard lock(mutex_);
-  pool_.release(found->second.blocks);
-  freed_slots_.push_back(found->second.slot);
-  free_slots_.push_back(found->second.slot);
+  rank_.close(found->second.table);
   sequences.erase(found);
 }
 
@@ -63,21 +48,15 @@ DraftModel::Sequence* DraftModel::resume(const DraftRequest& request, Sequences&
   if (count_of(request) < 1) return nullptr;
   auto found = sequences.find(request.slot);
   if (found == sequences.end()) {
-    if (free_slots_.empty()) free_slots_.push_back(slots_++);
-    found = sequences.emplace(request.slot, Sequence{.slot = free_slots_.back()}).first;
-    free_slots_.pop_back();
+    found = sequences.emplace(request.slot, Sequence{}).first;
+    rank_.open(found->second.table);
   }
   Sequence& own = found->second;
   const auto differs = std::mismatch(own.tokens.begin(), own.tokens.end(), tokens.begin(), tokens.end());
   size_t same = std::min(static_cast<size_t>(differs.first - own.tokens.begin()), tokens.size() - 1);
   if (own.tokens.empty() || same < std::min(own.known, own.tokens.size())) {  // a new sequence in this slot
-    pool_.release(own.blocks);
-    BlockPool::Prefix prefix = pool_.find_prefix(tokens);
-    own.cached_blocks = prefix.blocks.size();
-    own.blocks = std::move(prefix.blocks);
-    own.prefix_node = prefix.end;
-    own.sent_blocks = 0;
-    same = own.cached_blocks * block_tokens;
+    rank_.begin(own.table, tokens);
+    same = own.table.cached_blocks * block_tokens;
     own.tokens.assign(tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(same));
   }
   if (std::any_of(tokens.begin() + static_cast<std::ptrdiff_t>(same), tokens.end(),
@@ -85,53 +64,14 @@ DraftModel::Sequence* DraftModel::resume(const DraftRequest& request, Sequences&
     return nullptr;
   own.tokens.resize(same);
   own.known = tokens.size() - 1;
-  for (; (own.cached_blocks + 1) * block_tokens <= same; ++own.cached_blocks)
-    own.prefix_node = pool_.cache_block(own.blocks[own.cached_blocks], own.prefix_node,
-                                        tokens.subspan(own.cached_blocks * block_tokens, block_tokens));
-  const int64_t rows = static_cast<int64_t>(tokens.size()) + count_of(request) - 1;
-  while (static_cast<int64_t>(own.blocks.size()) < blocks_for(rows)) {
-    const std::optional<int32_t> block = pool_.allocate();
-    if (!block) return nullptr;
-    own.blocks.push_back(*block);
-  }
-  return &own;
+  rank_.cache_blocks(own.table, tokens, same);
+  return rank_.grow(own.table, static_cast<int64_t>(tokens.size()) + count_of(request) - 1) ? &own : nullptr;
 }
 
 /// Adds an entry that computes the tokens behind those of the sequence.
 void DraftModel::add_entry(Sequence& sequence, std::span<const int32_t> tokens, StepMessage& message) const {
-  StepEntry entry{.slot = sequence.slot, .reset_table = sequence.sent_blocks == 0};
-  entry.context = static_cast<int64_t>(sequence.tokens.size());
-  entry.tokens.assign(tokens.begin(), tokens.end());
-  entry.blocks.assign(sequence.blocks.begin() + static_cast<std::ptrdiff_t>(sequence.sent_blocks),
-                      sequence.blocks.end());
-  sequence.sent_blocks = sequence.blocks.size();
+  rank_.add_entry(sequence.table, sequence.tokens.size(), tokens, message);
   sequence.tokens.insert(sequence.tokens.end(), tokens.begin(), tokens.end());
-  message.entries.push_back(std::move(entry));
-}
-
-/// Has the last entry draw the token behind the text.
-void DraftModel::want_token(const DraftRequest& request, const Open& open, StepMessage& message,
-                            std::vector<SamplingInput>& inputs) {
-  const SamplingParams& sampling = *request.sampling;
-  const History history{open.text, request.prompt};
-  StepEntry& entry = message.entries.back();
-  if (!sampling.do_sample && !sampling.edits_scores()) {
-    entry.output_kind = OutputKind::Argmax;
-  } else if (rank_->executor().device_sampler() && supports_device_sampling(sampling, limits_.vocabulary)) {
-    entry.output_kind = OutputKind::Sampled;
-    entry.device_sampling =
-        device_sampling(sampling, history, request.sequence, 1, static_cast<size_t>(limits_.vocabulary));
-  } else {
-    entry.output_kind = OutputKind::Logits;
-    inputs.push_back({.sampling = &sampling, .history = history, .sequence = request.sequence});
-  }
-}
-
-std::vector<SamplerOutput> DraftModel::run(StepMessage& message, std::span<const SamplingInput> inputs) {
-  message.step = ++steps_;
-  message.freed_slots = std::exchange(freed_slots_, {});
-  message.bucket = graph_bucket(message, rank_->executor());
-  return sample(message, inputs, rank_->run(message));
 }
 
 /// The first step reads what is new of each sequence, and further steps have one row for each draft. A text that is too
@@ -163,10 +103,10 @@ Drafts DraftModel::propose(std::span<const DraftRequest> requests, Sequences& se
       add_entry(*one.second, request.tokens.subspan(one.second->tokens.size(), rows), message);
       if (rows < wanted) break;
       open.push_back({one.first, one.second, {request.tokens.begin(), request.tokens.end()}});
-      want_token(request, open.back(), message, inputs);
+      rank_.want_token(request, open.back().text, message, inputs);
     }
     while (!message.entries.empty()) {
-      const std::vector<SamplerOutput> sampled = run(message, inputs);
+      const std::vector<SamplerOutput> sampled = sample(message, inputs, rank_.run(message));
       message.entries.clear();
       inputs.clear();
       for (size_t i = 0; i < open.size(); ++i) {
@@ -181,7 +121,7 @@ Drafts DraftModel::propose(std::span<const DraftRequest> requests, Sequences& se
         }
         open[i].text.push_back(id);
         add_entry(*open[i].sequence, {&id, 1}, message);
-        want_token(request, open[i], message, inputs);
+        rank_.want_token(request, open[i].text, message, inputs);
       }
       std::erase_if(open, [](const Open& one) { return !one.sequence; });
     }

@@ -11,9 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "worker/engine/kv/block_pool.h"
-#include "worker/engine/protocol/step_output.h"
-#include "worker/engine/ranks/rank.h"
+#include "worker/engine/speculation/draft_rank.h"
 #include "worker/engine/speculation/drafter.h"
 
 namespace pm::engine {
@@ -40,13 +38,9 @@ class DraftModel {
   class ModelDrafter;
   /// What the draft model has computed of a sequence.
   struct Sequence {
-    int32_t slot = -1;                      ///< of the rank
-    std::vector<int32_t> tokens;            ///< whose keys and values are in the blocks, rejected drafts included
-    size_t known = 0;                       ///< tokens of the sequence at the last proposal
-    std::vector<int32_t> blocks;            ///< block table
-    size_t sent_blocks = 0;                 ///< that the rank knows
-    size_t cached_blocks = 0;               ///< leading blocks that are in the prefix cache
-    BlockPool::PrefixNode prefix_node = 0;  ///< of the last of them
+    DraftRank::Table table;
+    std::vector<int32_t> tokens;  ///< whose keys and values are in the blocks, rejected drafts included
+    size_t known = 0;             ///< tokens of the sequence at the last proposal
   };
   using Sequences = std::map<int32_t, Sequence>;  ///< by the slots of a data-parallel rank
 
@@ -61,16 +55,10 @@ class DraftModel {
   Sequence* resume(const DraftRequest&, Sequences&);
   int64_t count_of(const DraftRequest&) const;
   void add_entry(Sequence&, std::span<const int32_t> tokens, StepMessage&) const;
-  void want_token(const DraftRequest&, const Open&, StepMessage&, std::vector<SamplingInput>&);
-  std::vector<SamplerOutput> run(StepMessage&, std::span<const SamplingInput>);
 
-  const std::unique_ptr<Rank> rank_;
   const Limits limits_;
   std::mutex mutex_;  ///< guards all below
-  BlockPool pool_;
-  std::vector<int32_t> free_slots_, freed_slots_;
-  int32_t slots_ = 0;  ///< that were ever used
-  int64_t steps_ = 0;
+  DraftRank rank_;
   bool failed_ = false;
 };
 

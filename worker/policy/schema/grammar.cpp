@@ -336,6 +336,12 @@ Rule stack() {
       {"let", each(expression)},
       {"input", input},
       {"layer", layer},
+      {"mtp", section({{"at", names},
+                       {"token_norm", norm_row()},
+                       {"state_norm", norm_row()},
+                       {"projection", linear()},
+                       {"norm", norm_row()},
+                       {"ignore", texts}})},
       {"attn",
        attention(
            {{"when", expression},

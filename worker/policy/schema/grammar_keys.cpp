@@ -67,6 +67,7 @@ std::vector<std::pair<std::string, std::vector<std::string>>> grammar_keys() {
           {"layer", own_keys(under(stack, "layer"))},
           {"per_layer_input", own_keys(under(under(stack, "layer"), "per_layer_input"))},
           {"per_layer_inputs", own_keys(under(input, "per_layer_inputs"))},
+          {"mtp", own_keys(under(stack, "mtp"))},
           {"convolution_branch", own_keys(under(under(stack, "layer"), "convolution_branch"), matrix)},
           {"bottleneck", own_keys(under(under(stack, "layer"), "bottleneck"))},
           {"pooling", own_keys(under(under(stack, "layer"), "pooling"))},

@@ -159,46 +159,11 @@ TEST(DraftModel, FailsForItselfAlone) {
   EXPECT_THAT(guess.drafts(prompt_of(1, 20), 8), IsEmpty()) << "what it had computed is not known any more";
 }
 
-/// Runs 24 requests with and without the draft model; returns the counters of speculation.
+/// Runs requests with and without the draft model; returns the counters of speculation.
 Statistics compare(bool device_sampling, float draft_sharpness, int64_t kv_blocks) {
-  const std::vector<SamplingParams> ways{
-      {},
-      {.do_sample = true, .seed = 5},
-      {.do_sample = true, .temperature = 0.7, .top_k = 20, .seed = 6},
-      {.do_sample = true, .seed = 8, .repetition_penalty = 0.5, .presence_penalty = 0.5},
-      {.do_sample = true, .seed = 10, .min_p = 0.02},
-      {.no_repeat_ngram_size = 2}};
-  std::vector<std::vector<std::vector<int32_t>>> answers[2];
-  Statistics statistics;
-  for (const bool speculates : {false, true}) {
-    Guess guess(small_limits(), device_sampling);
-    guess.executor->sharpness = draft_sharpness;
-    Limits limits{.vocabulary = vocabulary,
-                  .positions = 512,
-                  .kv_blocks = kv_blocks,
-                  .max_concurrency = 10,
-                  .max_queue = 100,
-                  .step_tokens = 32};
-    if (speculates) limits.speculation = {6, [&] { return DraftModel::drafter(guess.model); }};
-    Fixture f(limits, device_sampling);
-    f.executor->sharpness = 4;
-    std::vector<std::unique_ptr<Replies>> replies;
-    for (int i = 0; i < 24; ++i) {
-      Request request = request_of(std::to_string(i), prompt_of(i, 1 + static_cast<size_t>(i * 5 % 50)), 25,
-                                   {.num_return_sequences = i % 4 == 1 ? 2 : 1});
-      request.sampling = ways[static_cast<size_t>(i) % ways.size()];
-      replies.push_back(std::make_unique<Replies>(request.search.num_return_sequences));
-      submit(f, std::move(request), *replies.back());
-    }
-    for (const auto& one : replies) {
-      one->wait();
-      answers[speculates].push_back(one->tokens);
-    }
-    statistics = f.scheduler.statistics();
-    EXPECT_EQ(statistics.kv_blocks_used, 0);
-  }
-  EXPECT_EQ(answers[0], answers[1]);
-  return statistics;
+  Guess guess(small_limits(), device_sampling);
+  guess.executor->sharpness = draft_sharpness;
+  return expect_the_answers_without({6, [&] { return DraftModel::drafter(guess.model); }}, device_sampling, kv_blocks);
 }
 
 TEST(DraftModel, ChangesNoAnswer) {

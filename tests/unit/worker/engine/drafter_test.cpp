@@ -39,79 +39,80 @@ TEST(NgramDrafter, ContinuesAPeriodBeyondTheEnd) {
 
 TEST(NgramDrafter, MatchesAtTheBeginningOfTheSequence) { EXPECT_THAT(propose({1, 2, 1, 2}, 2), ElementsAre(1, 2)); }
 
-TEST(DraftGain, IsTheExpectedTokensLessTheirCost) {
-  EXPECT_DOUBLE_EQ(draft_gain(0.5, 2, {.row = 0.1, .step = 0.2}), 0.5 + 0.25 - 2 * 0.1 - 0.2);
-}
+TEST(DraftGain, IsTheExpectedTokensLessTheirCost) { EXPECT_DOUBLE_EQ(draft_gain(0.5, 2, 0.1), 0.5 + 0.25 - 2 * 0.1); }
 
 TEST(DraftGain, IsLargestAtTheBestLength) {
   for (const double rate : {0.05, 0.3, 0.6, 0.9, 0.99}) {
     for (const double row : {0.02, 0.25, 0.7, 1.0}) {
-      const DraftPrice price{.row = row, .step = 0.1};
-      const int64_t best = best_draft_length(rate, 8, price);
+      const int64_t best = best_draft_length(rate, 8, row);
       for (int64_t count = 1; count <= 8; ++count)
-        EXPECT_GE(draft_gain(rate, best, price), draft_gain(rate, count, price)) << rate << " " << row << " " << count;
+        EXPECT_GE(draft_gain(rate, best, row), draft_gain(rate, count, row)) << rate << " " << row << " " << count;
     }
   }
+  EXPECT_EQ(best_draft_length(0.8, 8, 0.25), 6) << "0.8^6 is more than the cost of a row, 0.8^7 is not";
 }
 
-TEST(DraftLength, BeginsAsOthersWentAndWithAPauseWhereNothingIsGained) {
-  const DraftPrice cheap{.row = 0.25, .step = 0}, dear{.row = 0.25, .step = 0.6};
-  DraftLength hopeful, doubtful;
-  hopeful.begin(0.8);
-  EXPECT_EQ(hopeful.next(8, cheap), 6);
-  doubtful.begin(0.2);
-  EXPECT_DOUBLE_EQ(doubtful.rate(), 0.5) << "between that of others and hope";
-  for (int step = 0; step < 9; ++step) EXPECT_EQ(doubtful.next(8, dear), 0) << step;
-  EXPECT_EQ(doubtful.next(8, dear), 1) << "a trial";
-  EXPECT_FALSE(doubtful.observe(1, 1, 8, cheap)) << "it goes on where that pays";
-}
-
-TEST(DraftLength, PausesWhenDraftsDoNotPayAndTriesAgainLater) {
-  const DraftPrice price{.row = 0.25, .step = 0};
+TEST(DraftLength, BeginsBetweenTheRateOfOthersAndHope) {
   DraftLength length;
-  EXPECT_EQ(length.next(8, price), 6) << "0.8^6 is more than the cost of a row, 0.8^7 is not";
+  length.begin(0.2);
+  EXPECT_DOUBLE_EQ(length.rate(), 0.5);
+}
+
+TEST(DraftLength, PausesWhenItsDraftsDoNotPayAndLongerEachTime) {
+  DraftLength length;
+  EXPECT_TRUE(length.may_draft());
   int64_t rejected = 0;
-  while (!length.observe(4, 0, 8, price)) ++rejected;
+  while (!length.observe(4, 0, 8, 0.25)) ++rejected;
   EXPECT_LT(rejected, 8);
   for (const int64_t pause : {8, 16, 32, 64, 128, 256, 512, 512}) {
-    for (int64_t i = 0; i < pause; ++i) ASSERT_EQ(length.next(8, price), 0) << pause;
-    ASSERT_EQ(length.next(8, price), 1) << "a trial";
-    ASSERT_TRUE(length.observe(1, 0, 8, price));
+    for (int64_t i = 0; i < pause; ++i) ASSERT_FALSE(length.may_draft()) << pause;
+    ASSERT_TRUE(length.may_draft()) << "a trial";
+    ASSERT_TRUE(length.may_draft()) << "until there was one";
+    ASSERT_TRUE(length.observe(1, 0, 8, 0.25));
   }
-  for (int64_t i = 0; i < 512; ++i) ASSERT_EQ(length.next(8, price), 0);
-  ASSERT_EQ(length.next(8, price), 1);
-  EXPECT_TRUE(length.observe(1, 0, 8, price));
+  for (int64_t i = 0; i < 512; ++i) ASSERT_FALSE(length.may_draft());
+  EXPECT_FALSE(length.observe(8, 8, 8, 0.25));
+  EXPECT_TRUE(length.may_draft());
 }
 
 TEST(DraftLength, GrowsAgainWithAcceptedDrafts) {
-  const DraftPrice price{.row = 0.25, .step = 0};
   DraftLength length;
-  while (!length.observe(4, 0, 8, price)) {
+  while (!length.observe(4, 0, 8, 0.25)) {
   }
-  int64_t steps = 0;
-  for (int64_t most = 0; most < 8; ++steps) {
-    ASSERT_LT(steps, 100);
-    const int64_t drafts = length.next(8, price);
-    if (drafts > 0) length.observe(drafts, drafts, 8, price);
-    most = drafts;
+  for (int step = 0; step < 20; ++step) {
+    const int64_t drafts = best_draft_length(length.rate(), 8, 0.25);
+    length.observe(drafts, drafts, 8, 0.25);
   }
   EXPECT_GT(length.rate(), 0.8);
+  EXPECT_EQ(best_draft_length(length.rate(), 8, 0.25), 8);
+}
+
+TEST(DraftTrials, AreRarerUntilOnePays) {
+  DraftTrials trials;
+  for (const int interval : {8, 16, 32, 64, 128, 128}) {
+    for (int step = 1; step < interval; ++step) ASSERT_FALSE(trials.next()) << interval;
+    ASSERT_TRUE(trials.next()) << interval;
+    EXPECT_TRUE(trials.next()) << "no sequence had anything to try";
+    trials.tried();
+  }
+  trials.paid();
+  for (int step = 1; step < 8; ++step) ASSERT_FALSE(trials.next());
+  EXPECT_TRUE(trials.next());
 }
 
 TEST(DraftLength, LearnsNothingFromDraftsBehindTheFirstRejectedOne) {
-  const DraftPrice price;
   DraftLength one, four;
-  one.observe(1, 0, 8, price);
-  four.observe(4, 0, 8, price);
+  one.observe(1, 0, 8, 0.25);
+  four.observe(4, 0, 8, 0.25);
   EXPECT_EQ(one.rate(), four.rate());
 }
 
 TEST(DraftCost, IsAGuessUntilBothKindsOfStepsWereMeasured) {
   DraftCost cost;
-  for (int i = 0; i < 10; ++i) cost.observe(1, 1, 4, 1.0);
+  for (int i = 0; i < 10; ++i) cost.observe(1, 4, 1.0);
   EXPECT_EQ(cost.price(1).row, DraftPrice{}.row);
-  cost.observe(1, 0, 0, 1.0);
-  for (int i = 0; i < 10; ++i) cost.observe(1, 1, 4, 1.4);
+  cost.observe(1, 0, 1.0);
+  for (int i = 0; i < 10; ++i) cost.observe(1, 4, 1.4);
   EXPECT_NEAR(cost.price(1).row, 0.1, 1e-9) << "four rows make a step 40 % longer";
   EXPECT_EQ(cost.price(1).step, 0);
   EXPECT_EQ(cost.price(8).row, DraftPrice{}.row) << "of another load";
@@ -119,21 +120,21 @@ TEST(DraftCost, IsAGuessUntilBothKindsOfStepsWereMeasured) {
 
 TEST(DraftCost, SeparatesTheCostOfTheStepFromThatOfItsRows) {
   DraftCost cost;
-  cost.observe(2, 0, 0, 1.0);
+  cost.observe(2, 0, 1.0);
   // a step with drafts is 50 % longer, and each row takes 5 % more; the plain step makes two tokens
-  for (int i = 0; i < 60; ++i) cost.observe(2, 2, 2 + i % 6, 1.5 + 0.05 * (2 + i % 6));
+  for (int i = 0; i < 60; ++i) cost.observe(2, 2 + i % 6, 1.5 + 0.05 * (2 + i % 6));
   EXPECT_NEAR(cost.price(2).row, 0.1, 1e-6);
-  EXPECT_NEAR(cost.price(2).step, 0.5, 1e-6) << "each of the two sequences bears one half of a token";
+  EXPECT_NEAR(cost.price(2).step, 1, 1e-6) << "one half of the two tokens of a plain step";
 }
 
 TEST(DraftCost, OfARowIsAtMostAToken) {
   DraftCost cost;
-  cost.observe(32, 0, 0, 1.0);
-  for (int i = 0; i < 10; ++i) cost.observe(32, 8, 32, 3.0);
+  cost.observe(32, 0, 1.0);
+  for (int i = 0; i < 10; ++i) cost.observe(32, 32, 3.0);
   EXPECT_EQ(cost.price(32).row, 1);
 }
 
-TEST(DraftCost, AsksForAStepWithoutDraftsNowAndThen) {
+TEST(DraftCost, AsksForAStepWithoutDraftsSoonAndThenNowAndThen) {
   DraftCost cost;
   int64_t plain = 0;
   for (int i = 0; i < 650; ++i) {
@@ -142,7 +143,13 @@ TEST(DraftCost, AsksForAStepWithoutDraftsNowAndThen) {
     plain += !drafts;
   }
   EXPECT_EQ(plain, 10);
-  EXPECT_TRUE(cost.may_draft(1));
+  for (const int64_t sequences : {1, 9}) {
+    for (int i = 0; i < 8; ++i) {
+      ASSERT_TRUE(cost.may_draft(sequences)) << "another load; step " << i;
+      cost.planned(sequences, 1);
+    }
+    EXPECT_FALSE(cost.may_draft(sequences));
+  }
 }
 
 }  // namespace

@@ -84,4 +84,46 @@ inline void expect_preemption_changes_no_answer(Fixture& f) {
   EXPECT_EQ(f.scheduler.statistics().kv_blocks_used, 0);
 }
 
+/// Runs 24 requests without speculation and with it, where few KV blocks preempt some, and expects equal answers.
+/// Returns the counters with it.
+inline Statistics expect_the_answers_without(const Speculation& speculation, bool device_sampling, int64_t kv_blocks) {
+  const std::vector<SamplingParams> ways{
+      {},
+      {.do_sample = true, .seed = 5},
+      {.do_sample = true, .temperature = 0.7, .top_k = 20, .seed = 6},
+      {.do_sample = true, .seed = 8, .repetition_penalty = 0.5, .presence_penalty = 0.5},
+      {.do_sample = true, .seed = 10, .min_p = 0.02},
+      {.no_repeat_ngram_size = 2}};
+  std::vector<std::vector<std::vector<int32_t>>> answers[2];
+  Statistics statistics;
+  for (const bool speculates : {false, true}) {
+    Limits limits{.vocabulary = vocabulary,
+                  .positions = 512,
+                  .kv_blocks = kv_blocks,
+                  .max_concurrency = 10,
+                  .max_queue = 100,
+                  .step_tokens = 32};
+    if (speculates) limits.speculation = speculation;
+    Fixture f(limits, device_sampling);
+    f.executor->sharpness = 4;
+    std::vector<std::unique_ptr<Replies>> replies;
+    for (int i = 0; i < 24; ++i) {
+      const bool has_beams = i % 8 == 7;
+      Request request = request_of(std::to_string(i), prompt_of(i % 9, 1 + static_cast<size_t>(i * 5 % 50)), 25,
+                                   {.num_beams = has_beams ? 2 : 1, .num_return_sequences = i % 4 == 1 ? 2 : 1});
+      if (!has_beams) request.sampling = ways[static_cast<size_t>(i) % ways.size()];
+      replies.push_back(std::make_unique<Replies>(request.search.num_return_sequences));
+      submit(f, std::move(request), *replies.back());
+    }
+    for (const auto& one : replies) {
+      one->wait();
+      answers[speculates].push_back(one->tokens);
+    }
+    statistics = f.scheduler.statistics();
+    EXPECT_EQ(statistics.kv_blocks_used, 0);
+  }
+  EXPECT_EQ(answers[0], answers[1]);
+  return statistics;
+}
+
 }  // namespace pm::engine

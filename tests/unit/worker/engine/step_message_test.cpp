@@ -39,7 +39,8 @@ StepMessage example() {
                              .drafts = 2,
                              .draft_sampling = {{{.temperature = 2, .position = 9}, 1, {{5, 2, 0.5f}}},
                                                 {{.temperature = 2, .position = 10}, 1, {}}}});
-  message.entries.push_back({.slot = 5, .tokens = {9, 8, 7}, .scored = {8, 7}, .scored_best = 4, .adapter = 6});
+  message.entries.push_back(
+      {.slot = 5, .tokens = {9, 8, 7}, .scored = {8, 7}, .scored_best = 4, .adapter = 6, .states = true});
   message.adapter_loads = {{2, {{"layer.a", {{1, 2}, std::vector<float>{1, 2}}}}}, {3, {}}};
   message.forward = ForwardJob{
       {{{"input_ids", {{2, 3}, std::vector<int64_t>(6)}}, {"pixel_values", {{1, 3, 2, 2}, std::vector<float>(12)}}},
@@ -121,21 +122,24 @@ TEST(StepOutput, DecodesToWhatWasEncoded) {
   output.sampled = at::tensor({1, 2, 3}, at::kLong);
   output.logits = at::rand({3, 5});
   output.prompt_tokens = {{{4, -1.5f, {{7, -0.5f}, {4, -1.5f}}}, 2}, {{8, -0.25f, {}}, 1}};
+  output.states = at::rand({4, 6});
   output.outputs = {{{"logits", {{1, 2}, std::vector<float>{0.5f, -1.f}}}}, {}};
   const StepOutput back = decode_output(encode(output));
   EXPECT_TRUE(at::equal(back.argmax, output.argmax));
   EXPECT_TRUE(at::equal(back.sampled, output.sampled));
   EXPECT_TRUE(at::equal(back.logits, output.logits));
+  EXPECT_TRUE(at::equal(back.states, output.states));
   EXPECT_EQ(back.prompt_tokens, output.prompt_tokens);
   EXPECT_EQ(back.outputs, output.outputs);
   const StepOutput empty = decode_output(encode(StepOutput{}));
-  EXPECT_FALSE(empty.argmax.defined() || empty.sampled.defined() || empty.logits.defined());
+  EXPECT_FALSE(empty.argmax.defined() || empty.sampled.defined() || empty.logits.defined() || empty.states.defined());
 }
 
 TEST(StepOutput, RefusesEveryTruncation) {
   StepOutput output;
   output.argmax = at::tensor({7}, at::kLong);
   output.logits = at::rand({2, 3});
+  output.states = at::rand({1, 2});
   output.prompt_tokens = {{{4, -1.5f, {{7, -0.5f}}}, 2}};
   const std::vector<uint8_t> bytes = encode(output);
   for (size_t length = 0; length < bytes.size(); ++length)

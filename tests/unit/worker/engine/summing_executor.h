@@ -71,6 +71,7 @@ class SummingExecutor final : public parallel::Executor,
     if (rows.source) cache_.index_put_({rows.cross.slots}, rows.source->tokens * (1 + rows.source->positions % 5));
     if (!has_cache) return sums_of(batch);
     if (keeps_states) return sums_of_states(batch);
+    if (batch.states.defined()) return sums_behind(batch);
     at::Tensor values = batch.tokens * (1 + batch.positions % 5);
     if (short_rope_tokens > 0) {  // as keys of long sequences are others than those of short ones
       const at::Tensor behind = batch.positions.ge(short_rope_tokens);
@@ -142,6 +143,8 @@ class SummingExecutor final : public parallel::Executor,
   bool has_cache = true;          ///< false: a step has whole sequences
   bool keeps_states = false;      ///< true: sums are kept by slot, and nothing is read from blocks
   float sharpness = 100;          ///< margin of the expected id's score over all others
+  /// As a module for multi-token prediction: the tokens whose rows each sequence of the last step could see.
+  std::vector<std::vector<int32_t>> seen;
   std::atomic<bool> fail{false}, slow{false};
   std::atomic<bool> held{false};  ///< true: forward() waits
   std::atomic<int64_t> widest{0}, computed{0}, copies{0}, forwards{0}, sampled{0}, state_copies{0};
@@ -167,6 +170,20 @@ class SummingExecutor final : public parallel::Executor,
     }
     computed += batch.tokens.size(0);
     return out;
+  }
+  /// Returns the sums behind those of the model, for the tokens that follow its own.
+  at::Tensor sums_behind(const layers::Batch& batch) {
+    cache_.index_put_({batch.slots}, batch.tokens);
+    seen.clear();
+    for (const ops::SequenceSpan& s : batch.sequences.spans) {
+      std::vector<int32_t>& own = seen.emplace_back();
+      for (int64_t t = 0; t < s.context + s.tokens; ++t)
+        own.push_back(cache_[s.blocks[static_cast<size_t>(t / 16)] * 16 + t % 16].item<int32_t>());
+    }
+    widest = std::max<int64_t>(widest, batch.tokens.size(0));
+    computed += batch.tokens.size(0);
+    const at::Tensor values = batch.tokens * (1 + (batch.positions + 1) % 5);
+    return (batch.states + values.unsqueeze(1)).remainder(vocabulary);
   }
   /// Returns the sums of whole sequences, which no block table is needed for.
   static at::Tensor sums_of(const layers::Batch& batch) {

@@ -38,6 +38,7 @@ void Input::collect(ParamCollector& all) const {
   if (pixels) pixels->collect(all);
   if (latents) latents->collect(all);
   if (layer_inputs) layer_inputs->collect(all);
+  if (joined_states) joined_states->collect(all);
   if (quantized) quantized->collect(all);
 }
 

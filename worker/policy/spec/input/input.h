@@ -16,6 +16,7 @@
 #include "worker/policy/spec/input/image_tokens.h"
 #include "worker/policy/spec/input/images.h"
 #include "worker/policy/spec/input/index_table.h"
+#include "worker/policy/spec/input/joined_states.h"
 #include "worker/policy/spec/input/layer_inputs.h"
 #include "worker/policy/spec/input/patch_grid.h"
 #include "worker/policy/spec/input/pixels.h"
@@ -92,10 +93,11 @@ struct Input {
                                      ///< read, and not to the states
   std::optional<Param> queries;      ///< [count, hidden]: the positions of learned queries, whose states begin as zeros
   std::optional<Pixels> pixels;      ///< the stack reads images, and nothing else
-  std::optional<LayerInputs> layer_inputs;  ///< what layers read of the tokens beside their states
-  std::optional<QuantizedInput> quantized;  ///< rows and their sums are integers, and so are all layers of the stack
-  std::optional<Latents> latents;           ///< what reads the rows and has the stack's layers in their place
-  std::optional<ImageTokens> images;        ///< tokens in whose place rows of another stack stand
+  std::optional<LayerInputs> layer_inputs;    ///< what layers read of the tokens beside their states
+  std::optional<QuantizedInput> quantized;    ///< rows and their sums are integers, and so are all layers of the stack
+  std::optional<Latents> latents;             ///< what reads the rows and has the stack's layers in their place
+  std::optional<JoinedStates> joined_states;  ///< stand beside the embeddings of tokens
+  std::optional<ImageTokens> images;          ///< tokens in whose place rows of another stack stand
   /// Returns true for a stack whose layers add positions to what queries and keys read.
   bool adds_positions() const { return grid || queries; }
   /// Returns true for a stack of images or audio.

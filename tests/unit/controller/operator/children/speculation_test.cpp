@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests what drafts for a model: n-grams, or a draft model that pods mount, that a plan keeps memory for and that is
-// refused by name.
+// Tests what drafts for a model: n-grams, a module of its checkpoint, or a draft model that pods mount. Plans keep
+// memory for the last two, and what cannot draft is refused by name.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -58,6 +58,16 @@ TEST(Speculation, IsAnArgumentOfReplicasOnly) {
   EXPECT_THAT(made.pod()["spec"]["containers"][0]["args"].dump(), HasSubstr(R"("--speculation","ngram")"));
   EXPECT_THAT(inspect_pod(made.owner, made.spec, made.worker, {}).dump(), Not(HasSubstr("--speculation")));
   EXPECT_EQ(inputs_hash(made.spec, made.owner, ""), inputs_hash(parse_spec(model), made.owner, ""));
+}
+
+TEST(Speculation, ByAModuleOfTheCheckpointIsInspectedAndPlannedToo) {
+  const Json model = owned_model();
+  const Made made(speculating(model, "MTP"));
+  const std::string flag = R"("--speculation","mtp")";
+  EXPECT_THAT(made.pod()["spec"]["containers"][0]["args"].dump(), HasSubstr(flag));
+  EXPECT_THAT(inspect_pod(made.owner, made.spec, made.worker, {}).dump(), HasSubstr(flag));
+  EXPECT_NE(source_hash(made.spec, made.owner, ""), source_hash(parse_spec(model), made.owner, ""));
+  EXPECT_NE(inputs_hash(made.spec, made.owner, ""), inputs_hash(parse_spec(model), made.owner, ""));
 }
 
 TEST(DraftModel, OnThePvcOfTheModelIsAFolderOfItsMount) {
@@ -144,6 +154,8 @@ TEST(DraftModel, IsRefusedByName) {
   EXPECT_EQ(refusal(speculating(drafted, "DraftModel")), "accepted");
   EXPECT_EQ(refusal(speculating(drafted, "NGram")),
             "spec.serving.speculation is NGram beside spec.model.draft, and one of them drafts: remove the other");
+  EXPECT_EQ(refusal(speculating(drafted, "MTP")),
+            "spec.serving.speculation is MTP beside spec.model.draft, and one of them drafts: remove the other");
   EXPECT_EQ(refusal(speculating(model, "DraftModel")),
             "spec.serving.speculation is DraftModel, which needs a draft model: set spec.model.draft.source");
   EXPECT_THAT(refusal(with_draft(model, "hf://org/small")),
@@ -199,6 +211,16 @@ TEST_F(DraftOfAModel, OneThatCannotDraftIsNamedBeforeAnyDeviceIsRequested) {
   cluster.apply(model_named("m"));
   ASSERT_TRUE(fake_operator.settle());
   EXPECT_TRUE(cluster.is_true("Ready"));
+}
+
+TEST_F(DraftOfAModel, AModuleThatTheCheckpointLacksIsNamedBeforeAnyDeviceIsRequested) {
+  const std::string lacking = "--speculation mtp: /model/gpt2 has no tensor model.layers.2.eh_proj.weight";
+  cluster.inspect_failure = Json{{"reason", "ModelUnreadable"}, {"message", lacking}};
+  cluster.apply(speculating(model_named("m"), "MTP"));
+  ASSERT_TRUE(fake_operator.settle());
+  EXPECT_EQ(cluster.reason("Planned"), "ModelUnreadable");
+  EXPECT_EQ(planned(), "drafts of spec.serving.speculation: " + lacking);
+  EXPECT_TRUE(cluster.with_role("pods", "worker").empty());
 }
 
 TEST_F(DraftOfAModel, IsBlamedForMessagesThatBeginWithItsFlagOnly) {
