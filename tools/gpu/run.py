@@ -82,23 +82,26 @@ def load_plan(name):
 
 
 class Results:
-    """The folder of results. Everything is flushed as it is written."""
+    """The folder of results. Everything is flushed as it is written, and is on the disk within a second or by the end
+    of its stage: a sync for each of hundreds of figures would hold up the program that prints them."""
 
     def __init__(self, folder):
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         self.lines = open(folder / "results.jsonl", "a")
         self.log = open(folder / "log.txt", "a")
-        self.figures, self.states = {}, []
+        self.figures, self.states, self.synced = {}, [], 0
 
-    def write(self, record):
+    def write(self, record, sync=True):
         self.lines.write(json.dumps(record) + "\n")
         self.lines.flush()
-        os.fsync(self.lines.fileno())
+        if sync or time.monotonic() > self.synced + 1:
+            os.fsync(self.lines.fileno())
+            self.synced = time.monotonic()
 
     def figure(self, stage, figure):
         self.figures[stage, figure["figure"]] = figure
-        self.write({"stage": stage, **figure})
+        self.write({"stage": stage, **figure}, sync=False)
 
     def end(self, stage, state, seconds, why=""):
         self.states.append((stage, state, seconds, why))
@@ -142,13 +145,13 @@ def stop(process):
 
 def run_stage(stage, command, seconds, environment, results):
     """Runs a command for at most so many seconds. Returns (state, why)."""
-    reader, last = figures.READERS[stage.reads](), ""
+    reader, last, lines = figures.READERS[stage.reads](), "", 0
 
     def read(stream):
-        nonlocal last
+        nonlocal last, lines
         for line in stream:
             results.say(line)
-            last = line.strip() or last
+            last, lines = line.strip() or last, lines + 1
             for figure in reader.feed(line.rstrip("\n")):
                 results.figure(stage.name, figure)
 
@@ -175,7 +178,11 @@ def run_stage(stage, command, seconds, environment, results):
         stopped = True
     finally:
         stop(process)  # also what the stage left running
-        thread.join(5)  # a process in a session of its own may hold the pipe
+        for _ in range(12):  # what is left in the pipe; but a process in a session of its own may hold it
+            before = lines
+            thread.join(5)
+            if not thread.is_alive() or lines == before:
+                break
         for figure in reader.end():
             results.figure(stage.name, figure)
     tests = results.figures.get((stage.name, "tests"), {})
