@@ -20,6 +20,7 @@ has_time() { # name seconds: false, and noted, where a stage of so many seconds 
 }
 export PYTHONPATH=$PWD/tests/plugins${PYTHONPATH:+:$PYTHONPATH}
 export PYTEST_ADDOPTS="-p time_left -p file_times ${PYTEST_ADDOPTS:-}"
+export PYTHONDONTWRITEBYTECODE=  # else each of a stage's processes compiles all modules of its tests again
 if [ -n "$minutes" ]; then export PM_TEST_END=$(($(date +%s) + minutes * 60)); fi
 
 timed() { # name command...: adds a line with the seconds by the clock and of the processors
