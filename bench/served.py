@@ -23,8 +23,9 @@ class Server:
 
     def __init__(self, name, command, log, path="/health", patience=120, **environment):
         self.name, self.port, self.log = name, free_port(), open(log, "w+")
+        ended_with_the_bench = ["setpriv", "--pdeathsig", "TERM", "--"]
         self.process = subprocess.Popen(
-            [str(self.port if part == "PORT" else part) for part in command],
+            ended_with_the_bench + [str(self.port if part == "PORT" else part) for part in command],
             env={**os.environ, **environment},
             stdout=self.log,
             stderr=self.log,
