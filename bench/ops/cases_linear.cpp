@@ -42,7 +42,7 @@ bool is_codes(at::ScalarType type) { return type == at::kChar || type == at::kBy
 /// of 16 bits.
 double tolerance_of_codes(at::ScalarType product) {
   if (product == at::kBFloat16 && ops::kernels().bf16_products) return rounding_error(product);
-  return product != at::kFloat && ops::kernels().coded_products ? rounding_error(at::kHalf) : fp32_tolerance;
+  return product != at::kFloat && ops::kernels().coded_products[0] ? rounding_error(at::kHalf) : fp32_tolerance;
 }
 
 Matrix random_matrix(const Shape& shape) {

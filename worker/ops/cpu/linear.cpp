@@ -80,9 +80,10 @@ at::Tensor many_rows(const at::Tensor& x, Gemv codes, const at::Tensor& bias) {
 at::Tensor product(const at::Tensor& x, const Gemv& whole, at::ScalarType type, const at::Tensor& bias,
                    int64_t row_bytes) {
   const Kernels& of = kernels();
+  const PackedProducts* coded = of.coded_products[whole.type == Element::I4 ? 1 : 0];
+  if (type != at::kFloat && coded && whole.group == 32 && x.size(0) <= of.coded_rows)
+    return packed_linear(x, whole, bias, *coded);
   if (type == at::kBFloat16 && of.bf16_products) return packed_linear(x, whole, bias, *of.bf16_products);
-  if (type != at::kFloat && of.coded_products && whole.group == 32 && x.size(0) <= of.coded_rows)
-    return packed_linear(x, whole, bias, *of.coded_products);
   if (x.size(0) <= most_rows(whole.type))
     return of.few_products && whole.group == 0 ? packed_linear(x, whole, bias, *of.few_products)
                                                : few_rows(x, whole, bias, row_bytes);

@@ -21,6 +21,12 @@ namespace {
 constexpr int64_t block_rows = 256;   // about; their inputs of a pass, 512 KiB, stay in the second-level cache
 constexpr int64_t most_outputs = 64;  // of a chunk; their weights of a pass are 128 KiB
 
+/// Returns the bytes of a row of weights as they are stored.
+int64_t row_bytes(const Gemv& weights) {
+  if (weights.group > 0) return weights.w_stride;
+  return weights.in * (weights.type == Element::F32 ? 4 : 2);
+}
+
 /// One product: packed rows of x, and the weights.
 struct Product {
   const PackedProducts& products;
@@ -49,20 +55,19 @@ struct Product {
 
   /// Sets the part's weights where they are read as they are stored, and returns whether they are.
   bool describe_stored(int64_t first, PackedProduct& part) const {
-    int64_t row_bytes = weights.in * products.bytes;
     if (integers()) {
-      part.w_stride = row_bytes = weights.w_stride;
+      part.w_stride = weights.w_stride;
     } else if (weights.group == 0) {
       if (weights.type != (pairs() ? Element::BF16 : Element::F32)) return false;
       part.w_stride = weights.in;
     } else {
       if (!pairs() || !reads_groups(weights.group, weights.in, &part.codes.log2_of_group)) return false;
-      part.w_stride = row_bytes = weights.w_stride;
+      part.w_stride = weights.w_stride;
       part.codes.bits = weights.type == Element::I4 ? 4 : 8;
       part.codes.scales = weights.scales + first * weights.scale_stride;
       part.codes.scale_stride = weights.scale_stride;
     }
-    part.w = static_cast<const std::byte*>(weights.w) + first * row_bytes;
+    part.w = static_cast<const std::byte*>(weights.w) + first * row_bytes(weights);
     part.inputs = weights.in;
     return true;
   }
@@ -156,7 +161,7 @@ at::Tensor packed_linear(const at::Tensor& given, const Gemv& weights, const at:
     add_bias(results + row * out, bias, count, out, first, last);
   };
   if (tiles == 1) {
-    const OutputChunks chunks(out, in * products.bytes, threads.threads());
+    const OutputChunks chunks(out, row_bytes(weights), threads.threads());
     threads.parallel_for(chunks.count(), [&](int64_t i) { compute(chunks.first(i), chunks.first(i + 1), 0, 1); });
     return y;
   }

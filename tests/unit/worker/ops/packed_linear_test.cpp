@@ -19,7 +19,7 @@ namespace pm::ops {
 namespace {
 
 struct Operands {
-  const char* name;
+  std::string name;
   const PackedProducts* products;
   std::vector<at::ScalarType> weights;  ///< floating-point types that they take
 };
@@ -30,12 +30,27 @@ std::vector<Operands> operands(bool with_codes) {
   for (int i = 0; i < supported_kernels().count; ++i) {
     const Kernels& kernels = *supported_kernels().list[i];
     if (kernels.few_products && !with_codes)
-      found.push_back({"few_rows", kernels.few_products, {at::kFloat, at::kHalf, at::kBFloat16}});
+      found.push_back(
+          {kernels.name + std::string("_few_rows"), kernels.few_products, {at::kFloat, at::kHalf, at::kBFloat16}});
     if (kernels.fp32_products)
       found.push_back({kernels.name, kernels.fp32_products, {at::kFloat, at::kHalf, at::kBFloat16}});
     if (kernels.bf16_products) found.push_back({kernels.name, kernels.bf16_products, {at::kBFloat16}});
   }
   return found;
+}
+
+TEST(Kernels, HaveProductsOfTheOperandsThatTheyAreNamedAfter) {
+  const auto takes = [](const PackedProducts* products, OperandType operands) {
+    return !products || products->operands == operands;
+  };
+  for (int i = 0; i < supported_kernels().count; ++i) {
+    const Kernels& kernels = *supported_kernels().list[i];
+    EXPECT_TRUE(takes(kernels.few_products, OperandType::Fp32)) << kernels.name;
+    EXPECT_TRUE(takes(kernels.fp32_products, OperandType::Fp32)) << kernels.name;
+    EXPECT_TRUE(takes(kernels.bf16_products, OperandType::Bf16)) << kernels.name;
+    EXPECT_TRUE(takes(kernels.integer_products, OperandType::Integers)) << kernels.name;
+    EXPECT_TRUE(takes(kernels.coded_products[0], OperandType::Fp32)) << kernels.name;
+  }
 }
 
 class PackedLinear : public testing::TestWithParam<Operands> {
@@ -50,7 +65,7 @@ class PackedLinear : public testing::TestWithParam<Operands> {
   }
 };
 std::string name_of(const testing::TestParamInfo<Operands>& info) {
-  return std::string(info.param.name) + (info.param.products->operands == OperandType::Bf16 ? "_pairs" : "_fp32");
+  return info.param.name + (info.param.products->operands == OperandType::Bf16 ? "_pairs" : "_fp32");
 }
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(PackedLinear);
 INSTANTIATE_TEST_SUITE_P(Operands, PackedLinear, testing::ValuesIn(operands(/*with_codes=*/false)), name_of);
@@ -158,10 +173,10 @@ TEST_P(PackedLinear, InfinitiesAndNaNsStayInTheirRows) {
   EXPECT_EQ(y[5][7].item<float>(), 40);
 }
 
-std::vector<const Kernels*> kernels_with(const PackedProducts* Kernels::* products) {
+std::vector<const Kernels*> kernels_with(const PackedProducts* (*products)(const Kernels&)) {
   std::vector<const Kernels*> found;
   for (int i = 0; i < supported_kernels().count; ++i)
-    if (supported_kernels().list[i]->*products) found.push_back(supported_kernels().list[i]);
+    if (products(*supported_kernels().list[i])) found.push_back(supported_kernels().list[i]);
   return found;
 }
 
@@ -172,7 +187,9 @@ class IntegerProducts : public testing::TestWithParam<const Kernels*> {
   }
 };
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(IntegerProducts);
-INSTANTIATE_TEST_SUITE_P(Kernels, IntegerProducts, testing::ValuesIn(kernels_with(&Kernels::integer_products)),
+INSTANTIATE_TEST_SUITE_P(Kernels, IntegerProducts, testing::ValuesIn(kernels_with([](const Kernels& kernels) {
+                           return kernels.integer_products;
+                         })),
                          [](const auto& info) { return std::string(info.param->name); });
 
 QuantizedMatrix with_a_scale_for_each_row(const at::Tensor& w) { return quantized(w, {0, w.size(1), 8, 8}); }
@@ -246,23 +263,25 @@ class CodedProducts : public testing::TestWithParam<const Kernels*> {
  protected:
   void SetUp() override { at::manual_seed(4); }
   at::Tensor computed(const at::Tensor& x, const QuantizedMatrix& w) const {
-    return packed_linear(x, described(w), {}, *GetParam()->coded_products);
+    return packed_linear(x, described(w), {}, *GetParam()->coded_products[w.layout.bits == 4 ? 1 : 0]);
   }
 };
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(CodedProducts);
-INSTANTIATE_TEST_SUITE_P(Kernels, CodedProducts, testing::ValuesIn(kernels_with(&Kernels::coded_products)),
+INSTANTIATE_TEST_SUITE_P(Kernels, CodedProducts, testing::ValuesIn(kernels_with([](const Kernels& kernels) {
+                           return kernels.coded_products[0];
+                         })),
                          [](const auto& info) { return std::string(info.param->name); });
 
 const CodeLayout groups_of_32[] = {{1, 32},    {31, 32},    {32, 32},     {100, 32},    {288, 32},    {2080, 32},
                                    {1, 32, 4}, {33, 32, 4}, {288, 32, 4}, {300, 32, 4}, {2080, 32, 4}};
 
-/// Returns x with each group of 32 inputs as integers up to 32767 times a scale.
+/// Returns x with each group of 32 inputs as integers up to 32639 times a scale.
 at::Tensor rounded_groups(const at::Tensor& x) {
   at::Tensor rounded = x.clone();
   for (int64_t first = 0; first < x.size(1); first += 32) {
     at::Tensor group = rounded.narrow(1, first, std::min<int64_t>(32, x.size(1) - first));
     const at::Tensor largest = at::amax(at::abs(group), 1, true);
-    group.copy_(at::round(group * (32767 / largest)) * (largest / 32767));
+    group.copy_(at::round(group * (32639 / largest)) * (largest / 32639));
   }
   return rounded;
 }

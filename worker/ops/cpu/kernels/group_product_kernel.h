@@ -14,7 +14,6 @@ namespace {
 
 constexpr int64_t group_inputs = 32, group_bytes = 2 * group_inputs;  // of x
 constexpr int group_rows = 6;
-constexpr float largest_integer = 32767;
 
 /// A group as integers: inputs 0 to 15, and 16 to 31.
 struct Group {
@@ -130,9 +129,9 @@ void pack_groups(const float* x, int64_t rows, int64_t inputs, int64_t stride, v
     for (int64_t r = 0; r < rows; ++r) {
       const float* from = x + r * stride + group * group_inputs;
       const int64_t left = inputs - group * group_inputs, count = left < group_inputs ? left : group_inputs;
-      const float largest = largest_of(from, count);
-      const Floats inverse = all(largest < least_rounded ? 0 : largest_integer / largest);
-      scales[r * packed.scale_stride + group] = largest < least_rounded ? 0 : largest / largest_integer;
+      const GroupScale scale = scale_of_group(from, count);
+      const Floats inverse = all(scale.inverse);
+      scales[r * packed.scale_stride + group] = scale.of;
       for (int64_t k = 0; k < group_inputs; k += 2 * PM_LANES) {
         const auto rounded = [&](int64_t first) {
           return first < count
@@ -147,7 +146,7 @@ void pack_groups(const float* x, int64_t rows, int64_t inputs, int64_t stride, v
 }
 
 /// An input takes two bytes, and a group its scale.
-constexpr PackedProducts coded_products{.operands = OperandType::Fp32,
+constexpr PackedProducts group_products{.operands = OperandType::Fp32,
                                         .vector = group_inputs,
                                         .tile_rows = group_rows,
                                         .tile_outputs = 4,

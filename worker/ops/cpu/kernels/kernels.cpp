@@ -24,7 +24,7 @@ namespace avx512_bf16 {
 extern const Kernels kernels;
 }
 namespace avx512_vnni {
-extern const PackedProducts integer_products;
+extern const PackedProducts integer_products, coded_products[2];
 }
 namespace amx {
 extern const Tiles tiles;
@@ -41,7 +41,9 @@ bool may_use_amx() {
 
 /// Returns kernels for AVX-512 with what this CPU may have besides.
 Kernels with_integer_products(Kernels kernels) {
-  if (__builtin_cpu_supports("avx512vnni")) kernels.integer_products = &avx512_vnni::integer_products;
+  if (!__builtin_cpu_supports("avx512vnni")) return kernels;
+  kernels.integer_products = &avx512_vnni::integer_products;
+  for (int i = 0; i < 2; ++i) kernels.coded_products[i] = &avx512_vnni::coded_products[i];
   return kernels;
 }
 

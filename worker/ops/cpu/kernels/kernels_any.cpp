@@ -8,5 +8,14 @@
 #include "worker/ops/cpu/kernels/prefill_kernel.h"
 
 namespace pm::ops::PM_ISA {
-extern const Kernels kernels{"any", 16, 8, 16, gemv, widen, attend, pack_keys, attend_rows, silu_and_mul};
+extern const Kernels kernels{.name = "any",
+                             .fp32_rows = 16,
+                             .half_rows = 8,
+                             .code_rows = 16,
+                             .gemv = gemv,
+                             .widen = widen,
+                             .attend = attend,
+                             .pack_keys = pack_keys,
+                             .attend_rows = attend_rows,
+                             .silu_and_mul = silu_and_mul};
 }

@@ -9,6 +9,17 @@
 #include "worker/ops/cpu/kernels/prefill_kernel.h"
 
 namespace pm::ops::PM_ISA {
-extern const Kernels kernels{
-    "avx512", 8, 24, 16, gemv, widen, attend, pack_keys, attend_rows, silu_and_mul, &packed_products<Fp32Operands, 6>};
+extern const Kernels kernels{.name = "avx512",
+                             .fp32_rows = 24,
+                             .half_rows = 24,
+                             .code_rows = 16,
+                             .gemv = gemv,
+                             .widen = widen,
+                             .attend = attend,
+                             .pack_keys = pack_keys,
+                             .attend_rows = attend_rows,
+                             .silu_and_mul = silu_and_mul,
+                             .few_products = &float_products<6>,
+                             .fp32_products = &packed_products<Fp32Operands, 6>,
+                             .coded_rows = 12};
 }

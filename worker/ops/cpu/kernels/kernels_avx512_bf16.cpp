@@ -10,16 +10,18 @@
 #include "worker/ops/cpu/kernels/prefill_kernel.h"
 
 namespace pm::ops::PM_ISA {
-extern const Kernels kernels{"avx512_bf16",
-                             8,
-                             24,
-                             16,
-                             gemv,
-                             widen,
-                             attend_bf16,
-                             pack_keys_bf16,
-                             attend_rows_bf16,
-                             silu_and_mul,
-                             &packed_products<Fp32Operands, 6>,
-                             &packed_products<Bf16Operands, 6>};
+extern const Kernels kernels{.name = "avx512_bf16",
+                             .fp32_rows = 24,
+                             .half_rows = 24,
+                             .code_rows = 16,
+                             .gemv = gemv,
+                             .widen = widen,
+                             .attend = attend_bf16,
+                             .pack_keys = pack_keys_bf16,
+                             .attend_rows = attend_rows_bf16,
+                             .silu_and_mul = silu_and_mul,
+                             .few_products = &float_products<6>,
+                             .fp32_products = &packed_products<Fp32Operands, 6>,
+                             .bf16_products = &packed_products<Bf16Operands, 6>,
+                             .coded_rows = 12};
 }

@@ -227,7 +227,7 @@ void multiply_pass(const PackedProduct& p, int64_t o, int64_t first, Weights w, 
 }
 
 /// Outputs outputs from output `o` on, and inputs [begin, end). Those beyond the last whole vector are a pass of their
-/// own, of weights that are padded with zeros. Weights that several tiles multiply are widened once.
+/// own, of weights that are padded with zeros. Weights that more than two tiles multiply are widened once.
 template <typename Operand, int MostRows, int Outputs, typename Weights>
 void multiply_outputs(const PackedProduct& p, int64_t o, int64_t begin, int64_t end) {
   using Number = typename Operand::Number;
@@ -242,7 +242,7 @@ void multiply_outputs(const PackedProduct& p, int64_t o, int64_t begin, int64_t 
     next.inputs = whole - at < pass<Operand> ? whole - at : pass<Operand>;
     w.fetch_scales(Outputs, next.rows, at);
     if constexpr (Weights::widened) {
-      if (p.tiles > 1) {
+      if (p.tiles > 2) {
         Number wide[Outputs][pass<Operand>];
         for (int i = 0; i < Outputs; ++i)
           for (int64_t n = 0; n < next.inputs; n += Operand::vector) Operand::store(wide[i] + n, w.at(i, at + n));

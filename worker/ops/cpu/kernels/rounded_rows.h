@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of x as integers of eight bits, for the products of packed_product.h; compiled with PM_ISA (a namespace) and
-// PM_LANES (vectors.h).
+// Rows of x as integers of eight bits, and groups of them of sixteen, for the products of packed_product.h; compiled
+// with PM_ISA (a namespace) and PM_LANES (vectors.h).
 #pragma once
 #include "worker/ops/cpu/kernels/packed_product.h"
 #include "worker/ops/cpu/kernels/vectors.h"
@@ -8,6 +8,20 @@
 namespace pm::ops::PM_ISA {
 
 namespace {
+
+/// Returns the largest of the lanes.
+inline float largest_lane(Floats value) {
+#if PM_LANES == 16
+  const auto a = __builtin_shufflevector(value, value, 0, 1, 2, 3, 4, 5, 6, 7),
+             b = __builtin_shufflevector(value, value, 8, 9, 10, 11, 12, 13, 14, 15), eight = a > b ? a : b;
+#else
+  const Floats eight = value;
+#endif
+  const auto c = __builtin_shufflevector(eight, eight, 0, 1, 2, 3),
+             d = __builtin_shufflevector(eight, eight, 4, 5, 6, 7), four = c > d ? c : d,
+             e = __builtin_shufflevector(four, four, 2, 3, 0, 1), two = four > e ? four : e;
+  return two[0] > two[1] ? two[0] : two[1];
+}
 
 /// Returns the largest of |x|; infinity or NaN if one of them is.
 inline float largest_of(const float* x, int64_t count) {
@@ -18,9 +32,7 @@ inline float largest_of(const float* x, int64_t count) {
     largest = magnitudes > largest ? magnitudes : largest;
     poison += some * 0.f;
   }
-  float found = 0;
-  for (int lane = 0; lane < PM_LANES; ++lane) found = largest[lane] > found ? largest[lane] : found;
-  return found + sum(poison);
+  return largest_lane(largest) + sum(poison);
 }
 
 constexpr float least_rounded = 0x1p-100f;  // a row of smaller numbers is 0, for 127 / it might be infinite
@@ -30,6 +42,19 @@ inline float round_row(const float* x, int64_t inputs, RoundedRow& rounded) {
   const float largest = largest_of(x, inputs);
   rounded = {.scale = largest < least_rounded ? 0 : largest / 127, .excess = 0};
   return largest < least_rounded ? 0 : 127 / largest;
+}
+
+/// Of the integers of a group, which are two bytes with signs: 127 * 256 + 127.
+constexpr float largest_integer = 32639;
+
+struct GroupScale {
+  float of, inverse;
+};
+
+/// Returns the scale of a group whose largest number becomes largest_integer.
+inline GroupScale scale_of_group(const float* x, int64_t count) {
+  const float largest = largest_of(x, count);
+  return largest < least_rounded ? GroupScale{} : GroupScale{largest / largest_integer, largest_integer / largest};
 }
 
 /// Rounds to nearest, ties to even.

@@ -224,22 +224,22 @@ __attribute__((always_inline)) inline void transpose(Vector (&v)[PM_LANES]) {
 #endif
 }
 
-/// Sums the lanes pairwise: adds the halves until one lane is left.
+/// Sums the lanes pairwise: adds the halves until one lane is left. The vector stays in registers: one that is copied
+/// to memory here would be there in all loops that add to it.
 inline float sum(Floats value) {
-  float part[PM_LANES];
-  __builtin_memcpy(part, &value, sizeof value);
-  using Four = float __attribute__((vector_size(16)));
 #if PM_LANES == 16
-  using Eight = float __attribute__((vector_size(32)));
-  const Eight eight = at<Eight>(part) + at<Eight>(part + 8);
-  __builtin_memcpy(part, &eight, sizeof eight);
+  const auto eight = __builtin_shufflevector(value, value, 0, 1, 2, 3, 4, 5, 6, 7) +
+                     __builtin_shufflevector(value, value, 8, 9, 10, 11, 12, 13, 14, 15);
+#else
+  const Floats eight = value;
 #endif
 #if PM_LANES >= 8
-  const Four half = at<Four>(part) + at<Four>(part + 4);
+  const auto four =
+      __builtin_shufflevector(eight, eight, 0, 1, 2, 3) + __builtin_shufflevector(eight, eight, 4, 5, 6, 7);
 #else
-  const Four half = at<Four>(part);
+  const Floats four = eight;
 #endif
-  const Four two = half + __builtin_shufflevector(half, half, 2, 3, 0, 1);
+  const auto two = four + __builtin_shufflevector(four, four, 2, 3, 0, 1);
   return two[0] + two[1];
 }
 
