@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Measures y = x W^T in turns: the worker's kernels, ATen in fp32 (16-bit weights are widened tile
 // by tile), ATen on weights and x of the stored dtype, and a plain read of the weights. `bench_gemv [ROUNDS]
-// [THREADS]`. With one thread it measures CPU time, which other load disturbs less.
+// [THREADS] [TYPES] [ROWS]`: TYPES are some of those that it prints, separated by commas, and ROWS the most rows of x.
+// With one thread it measures CPU time, which other load disturbs less.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "bench/gemv/plain_read.h"
@@ -21,6 +23,8 @@ using pm::bench::read_all;
 
 int main(int argc, char** argv) {
   const int rounds = argc > 1 ? std::atoi(argv[1]) : 15, threads = argc > 2 ? std::atoi(argv[2]) : 1;
+  const std::string types = argc > 3 ? std::string(",") + argv[3] + "," : "";
+  const int64_t most_rows = argc > 4 ? std::atoll(argv[4]) : 512;
   at::set_num_threads(threads);
   const pm::ops::Backend aten;
   constexpr int64_t in = 4096, out = 11008,
@@ -39,6 +43,7 @@ int main(int argc, char** argv) {
        {Stored{"Float", at::kFloat}, Stored{"BFloat16", at::kBFloat16}, Stored{"Half", at::kHalf},
         Stored{"I8", at::kFloat, 8}, Stored{"I4", at::kFloat, 4}, Stored{"I8 BF16", at::kBFloat16, 8},
         Stored{"I4 BF16", at::kBFloat16, 4}, Stored{"I8A8", at::kBFloat16, 8, 8}}) {
+    if (!types.empty() && types.find("," + std::string(stored.name) + ",") == std::string::npos) continue;
     std::vector<at::Tensor> weights;
     std::vector<pm::ops::QuantizedMatrix> quantized;
     for (int64_t i = 0; i < copies; ++i) {
@@ -57,7 +62,7 @@ int main(int argc, char** argv) {
     const int64_t most = wide ? kernels.fp32_rows : codes ? kernels.code_rows : kernels.half_rows;
     const bool has_products = kernels.fp32_products || (!wide && kernels.tiles);
     for (int64_t rows : {1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 24, 32, 48, 64, 96, 128, 256, 512}) {
-      if (rows > most && !has_products) break;  // from here on `linear` is ATen
+      if (rows > most_rows || (rows > most && !has_products)) break;  // from here on `linear` is ATen
       const at::Tensor x = at::randn({rows, in}), same = x.to(stored.type);
       const std::function<void(size_t)> runs[] = {
           [&](size_t i) { read_all(weights[i]); },
