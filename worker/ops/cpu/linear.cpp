@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// CPU linear layers. A model in BF16 on a CPU whose vector units multiply bf16 numbers: those, for any number of rows.
-// Otherwise a few rows of x: kernels that read the weights once as they are stored, on CPUs with AVX2 and for models in
-// 16 bits codes as integers. Many rows: the matrix unit, for weights of fewer than 32 bits where the CPU has one, or
-// the vector units, or on other CPUs ATen's GEMM, for which kernels widen codes.
+// CPU linear layers. A few rows of x with codes, in models of 16 bits: integers, on CPUs with AVX2 or AVX-512 VNNI. A
+// model in BF16 on a CPU whose vector units multiply bf16 numbers: those, for any number of rows. Otherwise a few rows
+// of x: kernels that read the weights once as they are stored. Many rows: the matrix unit, for weights of fewer than 32
+// bits where the CPU has one, or the vector units, or on other CPUs ATen's GEMM, for which kernels widen codes.
 #include <ATen/ATen.h>
 
 #include "worker/ops/cpu/backend.h"
