@@ -105,10 +105,10 @@ e2e_tested() {
   make -s e2e
 }
 
-# Without results of the compiler in the cache the worker's image takes half an hour of two cores. What is tested of the
-# controller's image holds for both.
+# Without results of the compiler in the cache the worker's image takes half an hour of two cores, beside other tests
+# longer. What is tested of the controller's image holds for both.
 images_tested() {
-  if [ -e "$cache/buildah/worker.built" ] || [ "$(left)" -gt 1800 ]; then
+  if [ -e "$cache/buildah/worker.built" ] || [ "$(left)" -gt 2700 ]; then
     make -s image-test && make -s release-test
   else
     echo "the worker's image has never been built here, and $(left) s are left: only the controller's is tested"
