@@ -43,7 +43,7 @@ demo: assembled-image     ## a model that is sharded over two ranks, served thro
 	@tests/cluster/demo.sh $(build)
 
 unit: build-tests test-deps ## GoogleTest through ctest
-	@ctest --preset $(preset)
+	@ctest --preset $(preset) -j2
 lint: lint-deps test-deps ## formats, linters, and the rules of tests/structure
 	@tools/lint.sh
 fmt: lint-deps            ## format C++, Python and Rust in place
