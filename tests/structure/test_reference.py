@@ -5,11 +5,15 @@ tests/parity/test_metrics.py compares the metrics of a running server, test_open
 the keys of policies.
 """
 
+import importlib.util
 import pathlib
 import re
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGES = ROOT / "docs/reference"
+spec = importlib.util.spec_from_file_location("families", ROOT / "tools/families.py")
+families = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(families)
 HIDDEN_FLAGS = {"--segment", "--group-plan"}  # the launcher passes them to its ranks; --help does not show them
 
 
@@ -54,3 +58,7 @@ def test_the_readme_counts_the_families():
     counted = re.search(r"(\d+) families", (ROOT / "README.md").read_text())
     towers = set(ROOT.glob("policies/*_vision.yaml"))  # which are parts of models of other families
     assert towers and int(counted[1]) == len(set(ROOT.glob("policies/*.yaml")) - towers)
+
+
+def test_the_page_of_families_is_the_one_that_policies_and_cases_make():
+    assert (PAGES / "families.md").read_text() == families.page(), "run tools/families.py docs/reference/families.md"
