@@ -21,9 +21,11 @@
 #include "worker/engine/ranks/rank_memory.h"
 #include "worker/engine/scheduling/data_parallel_engine.h"
 #include "worker/launch/health.h"
+#include "worker/layers/loader.h"
 #include "worker/models/inputs.h"
 #include "worker/models/probe_inputs.h"
 #include "worker/ops/cpu/machine.h"
+#include "worker/ops/linear.h"
 #include "worker/policy/resolve.h"
 #include "worker/server/api_server.h"
 #include "worker/server/generation/generation_defaults.h"
@@ -152,6 +154,11 @@ int lead(const ServeOptions& options, const Setup& setup, std::optional<engine::
                                         per_dp_rank(options.max_concurrency, setup.plan.data),
                                         per_dp_rank(options.max_queue, setup.plan.data));
   limits.speculation = speculation_of(options.speculation, options.drafter, setup.model, std::move(drafter));
+  if (limits.speculation) {
+    const DType precision = setup.plan.precision, compute = compute_type(setup.model.metadata, precision);
+    const auto rows = ops::rows_of_equal_bits(setup.device, layers::scalar_type(compute), is_quantized(precision));
+    if (rows) limits.speculation->step_rows = *rows;
+  }
   if (const std::string text = speculation_text(options.drafter, setup.model); text != "off")
     LOG(INFO) << "speculation: " << text;
   if (retriever && setup.model.retrieval->max_length > setup.plan.sequence_length)

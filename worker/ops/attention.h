@@ -29,6 +29,9 @@ struct SequenceSpan {
   /// Where attention is causal: ranges within which it is bidirectional, so that their tokens see the keys behind them
   /// too. Ascending; each ends with the keys or before.
   std::vector<KeyRange> bidirectional = {};
+  /// Drafts and the token before them: each query has the result that it would have alone, to the bit where the device
+  /// can.
+  bool drafts = false;
 
   /// Returns the end of the keys that a query at `position` sees where attention is causal.
   int64_t causal_end(int64_t position) const {

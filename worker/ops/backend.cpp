@@ -38,6 +38,9 @@ void register_backend(at::DeviceType type, const Backend& backend) { backends()[
 at::ScalarType activation_type(at::DeviceType type, at::ScalarType compute) {
   return backend_for(type).activation_type(compute);
 }
+std::optional<int64_t> rows_of_equal_bits(at::DeviceType type, at::ScalarType compute, bool as_codes) {
+  return backend_for(type).rows_of_equal_bits(compute, as_codes);
+}
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight) {
   return backend_for(x).linear(x, weight, {}, at::kFloat);
 }

@@ -2,6 +2,8 @@
 // The kernels of one device type behind the functions of attention.h, fused.h, linear.h and sample.h, which dispatch by
 // the device of their argument.
 #pragma once
+#include <optional>
+
 #include "worker/ops/attention.h"
 #include "worker/ops/fused.h"
 #include "worker/ops/quantized_matrix.h"
@@ -18,6 +20,9 @@ class Backend {
   virtual at::ScalarType activation_type(at::ScalarType /*compute*/) const { return at::kFloat; }
   /// Returns whether linear() rounds fp32 x to the type of weights of this type.
   virtual bool rounds_inputs(at::ScalarType /*weight*/) const { return false; }
+  virtual std::optional<int64_t> rows_of_equal_bits(at::ScalarType /*compute*/, bool /*as_codes*/) const {
+    return std::nullopt;
+  }
   virtual at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                             at::ScalarType result) const;
   virtual at::Tensor quantized_linear(const at::Tensor& x, const QuantizedMatrix&, const at::Tensor& bias,

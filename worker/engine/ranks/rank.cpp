@@ -130,7 +130,8 @@ models::StepRows Rank::build_rows(const StepMessage& message) {
                                      .context = entry.context,
                                      .keys = entry.context + count - (entry.tokens.back() < 0 ? 1 : 0),
                                      .key_row = caches ? 0 : first,
-                                     .blocks = {}});
+                                     .blocks = {},
+                                     .drafts = entry.drafts > 0});
     for (size_t i = 0; i + 1 < entry.bidirectional.size(); i += 2)
       batch.sequences.spans.back().bidirectional.push_back({entry.bidirectional[i], entry.bidirectional[i + 1]});
     if (caches)
@@ -149,7 +150,8 @@ models::StepRows Rank::build_rows(const StepMessage& message) {
                                           .context = 0,
                                           .keys = slot.source_tokens,
                                           .key_row = 0,
-                                          .blocks = slot.source_blocks});
+                                          .blocks = slot.source_blocks,
+                                          .drafts = own.drafts});
   }
   batch.tokens = tensor_of(tokens);
   batch.positions = tensor_of(positions);

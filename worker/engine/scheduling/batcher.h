@@ -150,6 +150,7 @@ class Batcher {
   void add_sampling(Plan&, SequenceGroup&, Sequence&, StepEntry&, Planned&);
   std::vector<std::vector<int32_t>> draft(Plan&, std::span<const Turn>, int64_t sequences, int64_t spare_blocks);
   int64_t most_drafts(const SequenceGroup&, const Sequence&) const;
+  int64_t draft_rows(const Plan&, int64_t sequences) const;
   void note_drafts(const Plan&);
   void allocate_draft_blocks(Sequence&, std::vector<int32_t>& drafts, int64_t& spare_blocks);
   void append_tokens(SequenceGroup&, const Planned&, std::vector<Token>, Time now, Outbox&);

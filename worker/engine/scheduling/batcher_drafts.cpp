@@ -37,6 +37,19 @@ int64_t Batcher::most_drafts(const SequenceGroup& group, const Sequence& sequenc
   return most;
 }
 
+/// Returns how many drafts a step of so many sequences may have. Its rows are bounded by sampling, by the token budget,
+/// and by a device that adds and rounds otherwise where there are many. Prompts are that many.
+int64_t Batcher::draft_rows(const Plan& plan, int64_t sequences) const {
+  const int64_t step_rows = limits_.speculation->step_rows;
+  const auto is_prompt = [](const Sequence& sequence) { return sequence.uncomputed_tokens() > 1; };
+  if (step_rows < plan.token_budget &&
+      std::any_of(
+          running_.begin(), running_.end(),
+          [&](const auto& group) { return std::any_of(group->sequences.begin(), group->sequences.end(), is_prompt); }))
+    return 0;
+  return std::min({plan.token_budget, std::max(limits_.max_concurrency, sampled_rows), step_rows}) - sequences;
+}
+
 /// Allocates what the rows of drafts take beyond the blocks of the sequence, at most `spare_blocks`, and drops the
 /// drafts for which there is none.
 void Batcher::allocate_draft_blocks(Sequence& sequence, std::vector<int32_t>& drafts, int64_t& spare_blocks) {
@@ -46,17 +59,18 @@ void Batcher::allocate_draft_blocks(Sequence& sequence, std::vector<int32_t>& dr
   drafts.resize(static_cast<size_t>(std::min(static_cast<int64_t>(drafts.size()), space())));
 }
 
-/// Returns the drafts of the sequences that take their next token in this step: as many as pay, in rows that the token
-/// budget and sampling leave beside one for each of the `sequences` of a step, and in `spare_blocks` KV blocks, which
-/// no sequence needs for its next token. Rows are shared evenly, and drafts preempt nobody. The step has drafts if all
-/// of them together are expected to pay, or if it is a trial.
+/// Returns the drafts of the sequences that take their next token in this step: as many as pay, in the rows that
+/// draft_rows() has beside one for each of the `sequences` of a step, and in `spare_blocks` KV blocks, which no
+/// sequence needs for its next token. Rows are shared evenly, and drafts preempt nobody. The step has drafts if all of
+/// them together are expected to pay, or if it is a trial.
 std::vector<std::vector<int32_t>> Batcher::draft(Plan& plan, std::span<const Turn> turns, int64_t sequences,
                                                  int64_t spare_blocks) {
   std::vector<std::vector<int32_t>> drafts(turns.size());
   if (!drafter_ || turns.empty() || !draft_cost_.may_draft(sequences)) return drafts;
   const DraftPrice price = draft_cost_.price(sequences);
   plan.row_price = price.row;
-  int64_t rows = std::min(plan.token_budget, std::max(limits_.max_concurrency, sampled_rows)) - sequences;
+  // with a pipeline a step takes the sequences of a request together, though they are more than its share
+  int64_t rows = draft_rows(plan, std::max(sequences, static_cast<int64_t>(turns.size())));
   const int64_t each = std::max<int64_t>(1, rows / sequences);
   double gain = -price.step;  // of the step, in tokens
   std::vector<DraftRequest> requests;

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <span>
 #include <vector>
@@ -63,6 +64,8 @@ struct Speculation {
   /// Makes the drafter of a data-parallel rank.
   std::function<std::unique_ptr<Drafter>()> make_drafter;
   bool reads_states = false;  ///< the drafter reads hidden states of the model
+  /// Most rows of a step with drafts: up to so many the device gives a row the same bits whatever is beside it.
+  int64_t step_rows = std::numeric_limits<int64_t>::max();
 };
 
 /// Lengths of n-grams: tokens at the end of a sequence that are looked up in it.

@@ -105,7 +105,7 @@ LatentAttention::Step LatentAttention::project(const at::Tensor& x, const ops::R
 /// Returns whether keys and values of a cached sequence are better expanded for all its queries than queries and
 /// results are made as wide as latents. It compares the products of one head. What decodes is never expanded.
 bool LatentAttention::expands(const ops::SequenceSpan& span) const {
-  if (span.tokens == 1) return false;
+  if (span.tokens == 1 || span.drafts) return false;
   const int64_t row = rank_ * (own_dims_ + value_dim_), width = rank_ + rotary_dims_;
   return span.keys * (row + span.tokens * (own_dims_ + rotary_dims_ + value_dim_)) <=
          span.tokens * (row + span.keys * 2 * width);

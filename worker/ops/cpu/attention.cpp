@@ -32,6 +32,19 @@ void write(const at::Tensor& given, const int64_t* slots, at::Tensor& cache) {
   }
 }
 
+/// Returns a query of the sequence as if it was its last one.
+SingleQuery single_query(const SequenceSpan& sequence, int64_t query, const AttentionOptions& options,
+                         at::Device device) {
+  const int64_t position = sequence.context + query,
+                keys = options.causal ? std::min(sequence.causal_end(position), sequence.keys) : sequence.keys;
+  const at::Tensor bias = score_bias(options, position, 1, keys, device);
+  return {.row = sequence.first + query,
+          .position = position,
+          .keys = keys,
+          .blocks = sequence.blocks,
+          .bias = bias.defined() ? bias.squeeze(1).contiguous() : bias};
+}
+
 }  // namespace
 
 void CpuBackend::write_kv(const at::Tensor& k, const at::Tensor& v, const at::Tensor& slots, at::Tensor& k_cache,
@@ -60,23 +73,21 @@ at::Tensor CpuBackend::ragged_attention(const at::Tensor& q, const at::Tensor& k
 at::Tensor CpuBackend::paged_attention(const at::Tensor& q, const at::Tensor& k_cache, const at::Tensor& v_cache,
                                        const StepSequences& sequences, const AttentionOptions& options) const {
   at::Tensor out = at::empty_like(q, at::MemoryFormat::Contiguous);
-  std::vector<const SequenceSpan*> single;
-  std::vector<at::Tensor> biases;  // of the single-query sequences: [heads, keys]
+  std::vector<SingleQuery> single;
   for (size_t i = 0; i < sequences.spans.size(); ++i) {
     const SequenceSpan& sequence = sequences.spans[i];
     if (!has_prefill_attention(options)) {
       attend_many(q, k_cache, v_cache, sequences, i, options, out);
       continue;
     }
-    if (sequence.tokens != 1) {
+    if (sequence.tokens != 1 && !sequence.drafts) {
       prefill_attention(q, k_cache, v_cache, sequence, options, out);
       continue;
     }
-    single.push_back(&sequence);
-    const at::Tensor bias = score_bias(options, sequence.context, 1, sequence.keys, q.device());
-    biases.push_back(bias.defined() ? bias.squeeze(1).contiguous() : bias);
+    for (int64_t query = 0; query < sequence.tokens; ++query)
+      single.push_back(single_query(sequence, query, options, q.device()));
   }
-  if (!single.empty()) decode_attention(q, k_cache, v_cache, single, biases, options, out);
+  if (!single.empty()) decode_attention(q, k_cache, v_cache, single, options, out);
   return out;
 }
 

@@ -9,6 +9,7 @@ namespace pm::ops {
 class CpuBackend final : public Backend {
  public:
   bool rounds_inputs(at::ScalarType weight) const override;
+  std::optional<int64_t> rows_of_equal_bits(at::ScalarType compute, bool as_codes) const override;
   at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                     at::ScalarType result) const override;
   at::Tensor quantized_linear(const at::Tensor& x, const QuantizedMatrix&, const at::Tensor& bias,

@@ -19,12 +19,12 @@ constexpr int64_t products_per_chunk = int64_t{1} << 16;  // takes some microsec
 
 /// The arguments of one kernel call, and the row of its partial result.
 struct Piece {
-  size_t sequence;
+  size_t query;
   int64_t head, heads, from, to;  ///< query heads, keys
   int64_t part;                   ///< row of the partial results [parts, d]; -1: the only piece of its heads
 };
 
-/// All heads of one sequence whose keys were split.
+/// All heads of one query whose keys were split.
 struct Joined {
   int64_t row;            ///< of out [tokens x heads, d], of head 0
   int64_t first, pieces;  ///< head h of piece p is part first + p * heads + h
@@ -33,11 +33,9 @@ struct Joined {
 class Decode {
  public:
   Decode(const at::Tensor& q, const at::Tensor& k_cache, const at::Tensor& v_cache,
-         std::span<const SequenceSpan* const> sequences, std::span<const at::Tensor> biases,
-         const AttentionOptions& options, at::Tensor& out)
+         std::span<const SingleQuery> queries, const AttentionOptions& options, at::Tensor& out)
       : q_(q.contiguous()),
-        sequences_(sequences),
-        biases_(biases),
+        queries_(queries),
         window_(options.window),
         sinks_(options.sinks.defined() ? options.sinks.contiguous() : at::Tensor()),
         out_(out.mutable_data_ptr<float>()) {
@@ -52,7 +50,10 @@ class Decode {
     keys_ = static_cast<const char*>(k_cache.const_data_ptr());
     values_ = static_cast<const char*>(v_cache.const_data_ptr());
     head_bytes_ = k_cache.stride(1) * k_cache.element_size();
-    for (size_t i = 0; i < sequences.size(); ++i) divide(i);
+    for (size_t i = 0, end = 0; i < queries.size(); i = end) {
+      while (end < queries.size() && queries[end].blocks.data() == queries[i].blocks.data()) ++end;
+      divide(i, end);
+    }
     partial_.resize(static_cast<size_t>(parts_ * (d_ + 2)));
   }
 
@@ -71,25 +72,42 @@ class Decode {
   }
 
  private:
-  int64_t hidden(const SequenceSpan& sequence) const {
-    return window_ > 0 ? std::max<int64_t>(0, sequence.context + 1 - window_) : 0;
+  int64_t hidden(const SingleQuery& query) const {
+    return window_ > 0 ? std::max<int64_t>(0, query.position + 1 - window_) : 0;
+  }
+  int64_t first_key(const SingleQuery& query) const { return hidden(query) / block_tokens * block_tokens; }
+  int64_t splits(const SingleQuery& query) const {
+    return (query.keys - first_key(query) + max_attend_keys - 1) / max_attend_keys;
   }
 
-  void divide(size_t which) {
-    const SequenceSpan& sequence = *sequences_[which];
-    const int64_t begin = hidden(sequence) / block_tokens * block_tokens,
-                  count = (sequence.keys - begin + max_attend_keys - 1) / max_attend_keys;
-    if (count > 1) joined_.push_back({sequence.first * heads_, parts_, count});
-    for (int64_t i = 0; i < count; ++i) {
-      const int64_t from = begin + i * max_attend_keys, to = std::min(sequence.keys, from + max_attend_keys);
+  /// Divides queries [begin, end) of one sequence. Those that read the same keys follow each other.
+  void divide(size_t begin, size_t end) {
+    std::vector<int64_t> parts;  // of each query, the row of its first partial result
+    int64_t most = 0;
+    for (size_t i = begin; i < end; ++i) {
+      const int64_t count = splits(queries_[i]);
+      parts.push_back(parts_);
+      most = std::max(most, count);
+      if (count < 2) continue;
+      joined_.push_back({queries_[i].row * heads_, parts_, count});
+      parts_ += count * heads_;
+    }
+    for (int64_t split = 0; split < most; ++split) {
       for (int64_t kv = 0; kv < heads_; kv += group_) {
-        for (int64_t head = kv; head < kv + group_; head += max_heads) {
-          pieces_.push_back(
-              {which, head, std::min(max_heads, kv + group_ - head), from, to, count > 1 ? parts_ + head : -1});
+        for (size_t i = begin; i < end; ++i) {
+          if (split < splits(queries_[i])) divide(i, kv, split, parts[i - begin] + split * heads_);
         }
       }
-      if (count > 1) parts_ += heads_;
     }
+  }
+
+  /// Divides the query heads of one kv head for one split of the keys, whose partial results begin with row `part`.
+  void divide(size_t which, int64_t kv, int64_t split, int64_t part) {
+    const SingleQuery& query = queries_[which];
+    const int64_t from = first_key(query) + split * max_attend_keys, to = std::min(query.keys, from + max_attend_keys);
+    const bool only = splits(query) == 1;
+    for (int64_t head = kv; head < kv + group_; head += max_heads)
+      pieces_.push_back({which, head, std::min(max_heads, kv + group_ - head), from, to, only ? -1 : part + head});
   }
 
   float* part(int64_t row) { return partial_.data() + row * d_; }
@@ -97,9 +115,8 @@ class Decode {
   float* sums(int64_t row) { return largest(row) + parts_; }
 
   void attend(const Piece& piece) {
-    const SequenceSpan& sequence = *sequences_[piece.sequence];
-    const at::Tensor& bias = biases_[piece.sequence];
-    const int64_t row = sequence.first * heads_ + piece.head, kv = piece.head / group_;
+    const SingleQuery& query = queries_[piece.query];
+    const int64_t row = query.row * heads_ + piece.head, kv = piece.head / group_;
     float own_largest[max_heads], own_sums[max_heads];
     const bool only = piece.part < 0;
     Attend a = whole_;
@@ -107,12 +124,12 @@ class Decode {
     a.q = q_.const_data_ptr<float>() + row * d_;
     a.keys = keys_ + kv * head_bytes_;
     a.values = values_ + kv * head_bytes_;
-    a.blocks = sequence.blocks.data();
+    a.blocks = query.blocks.data();
     a.from = piece.from;
     a.to = piece.to;
-    a.hidden = hidden(sequence);
-    a.bias = bias.defined() ? bias.const_data_ptr<float>() + piece.head * sequence.keys : nullptr;
-    a.bias_stride = sequence.keys;
+    a.hidden = hidden(query);
+    a.bias = query.bias.defined() ? query.bias.const_data_ptr<float>() + piece.head * query.keys : nullptr;
+    a.bias_stride = query.keys;
     a.out = only ? out_ + row * d_ : part(piece.part);
     a.largest = only ? own_largest : largest(piece.part);
     a.sums = only ? own_sums : sums(piece.part);
@@ -147,8 +164,7 @@ class Decode {
   }
 
   at::Tensor q_;
-  std::span<const SequenceSpan* const> sequences_;
-  std::span<const at::Tensor> biases_;
+  std::span<const SingleQuery> queries_;
   int64_t window_;
   at::Tensor sinks_;
   int64_t heads_, group_, d_, head_bytes_, parts_ = 0;
@@ -163,9 +179,8 @@ class Decode {
 }  // namespace
 
 void decode_attention(const at::Tensor& q, const at::Tensor& k_cache, const at::Tensor& v_cache,
-                      std::span<const SequenceSpan* const> sequences, std::span<const at::Tensor> biases,
-                      const AttentionOptions& options, at::Tensor& out) {
-  Decode(q, k_cache, v_cache, sequences, biases, options, out).run();
+                      std::span<const SingleQuery> queries, const AttentionOptions& options, at::Tensor& out) {
+  Decode(q, k_cache, v_cache, queries, options, out).run();
 }
 
 }  // namespace pm::ops

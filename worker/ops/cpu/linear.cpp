@@ -81,7 +81,7 @@ at::Tensor product(const at::Tensor& x, const Gemv& whole, at::ScalarType type, 
                    int64_t row_bytes) {
   const Kernels& of = kernels();
   const PackedProducts* coded = of.coded_products[whole.type == Element::I4 ? 1 : 0];
-  if (type != at::kFloat && coded && whole.group == 32 && x.size(0) <= of.coded_rows)
+  if (type != at::kFloat && coded && whole.group == 32 && x.size(0) <= coded_rows)
     return packed_linear(x, whole, bias, *coded);
   if (type == at::kBFloat16 && of.bf16_products) return packed_linear(x, whole, bias, *of.bf16_products);
   if (x.size(0) <= most_rows(whole.type))
@@ -95,6 +95,13 @@ at::Tensor product(const at::Tensor& x, const Gemv& whole, at::ScalarType type, 
 
 bool CpuBackend::rounds_inputs(at::ScalarType weight) const {
   return weight == at::kBFloat16 && kernels().bf16_products;
+}
+
+std::optional<int64_t> CpuBackend::rows_of_equal_bits(at::ScalarType compute, bool as_codes) const {
+  int64_t rows = most_rows(Element::F32);  // models of other types have some of these weights too
+  if (!rounds_inputs(compute)) rows = std::min(rows, most_rows(as_codes ? Element::I8 : element(compute)));
+  if (as_codes && compute != at::kFloat && kernels().coded_products[0]) rows = std::min(rows, coded_rows);
+  return rows;
 }
 
 at::Tensor CpuBackend::linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,

@@ -14,14 +14,15 @@ constexpr int32_t other = 90;  ///< a token that no draft proposes
 
 /// A batcher whose ranks answer what a test says.
 struct Steps {
-  explicit Steps(int64_t kv_blocks, int64_t step_tokens = 64, int64_t max_concurrency = 8)
+  explicit Steps(int64_t kv_blocks, int64_t step_tokens = 64, int64_t max_concurrency = 8,
+                 const Speculation& speculation = how)
       : batcher({.vocabulary = vocabulary,
                  .positions = 512,
                  .kv_blocks = kv_blocks,
                  .max_concurrency = max_concurrency,
                  .max_queue = 100,
                  .step_tokens = step_tokens,
-                 .speculation = how}) {}
+                 .speculation = speculation}) {}
   void submit(Request request) {
     batcher.enqueue(batcher.make(std::move(request), [](const Event&) {}, {}));
   }
@@ -137,6 +138,34 @@ TEST(DraftPlan, LeavesTheBudgetToTheNextTokens) {
   for (const StepEntry& entry : entries) tokens += entry.tokens.size();
   EXPECT_LE(tokens, 6);
   EXPECT_LE(entries[0].drafts, 2);
+}
+
+TEST(DraftPlan, HasNoMoreRowsThanHaveEqualBitsAndNoDraftsBesidePrompts) {
+  Speculation bounded = how;
+  bounded.step_rows = 12;
+  Steps steps(200, 512, 16, bounded);
+  int32_t next = 0;
+  steps.submit(request_of("a", periodic(20, next), 60));
+  steps.plan();
+  steps.answer(0, next);
+  steps.submit(request_of("b", periodic(20, next, 11), 60));
+  const auto& beside = steps.plan();
+  ASSERT_EQ(beside.size(), 2);
+  EXPECT_EQ(beside[0].drafts, 0) << "the rows of the prompt are more than twelve";
+  steps.answer(0, 2);
+  const auto rows_of = [&] {
+    int64_t rows = 0, drafts = 0;
+    for (const StepEntry& entry : steps.plan()) rows += 1 + entry.drafts, drafts += entry.drafts;
+    EXPECT_TRUE(drafts == 0 || rows <= 12) << drafts << " drafts in " << rows << " rows";
+    return drafts;
+  };
+  EXPECT_GT(rows_of(), 0);
+  steps.answer(8);
+  for (int i = 0; i < 11; ++i) steps.submit(request_of(std::to_string(i), periodic(20, next, 1 + 6 * (i % 3)), 60));
+  steps.plan();
+  steps.answer(0, next);
+  EXPECT_EQ(rows_of(), 0);
+  EXPECT_EQ(steps.message.entries.size(), 13);
 }
 
 TEST(DraftPlan, DraftsForPreparedSamplesWithTheirOwnNumberAndPosition) {

@@ -61,6 +61,9 @@ TEST(Attention, OneQueryHasTheResultOfMany) {
       for (const double softcap : {0.0, 3.0}) {
         const AttentionOptions options{.scale = 0.3, .softcap = softcap, .window = 700};
         const at::Tensor together = paged_attention(q, k_cache, v_cache, inputs.sequences, options);
+        StepSequences drafted = inputs.sequences;
+        drafted.spans[0].drafts = true;
+        const at::Tensor drafts = paged_attention(q, k_cache, v_cache, drafted, options);
         for (int64_t i = 0; i < tokens; ++i) {
           SequenceSpan span = inputs.sequences.spans[0];
           span.tokens = 1;
@@ -68,6 +71,7 @@ TEST(Attention, OneQueryHasTheResultOfMany) {
           span.keys = context + i + 1;
           const at::Tensor alone = paged_attention(q.narrow(0, i, 1), k_cache, v_cache, {.spans = {span}}, options);
           EXPECT_LT((alone[0] - together[i]).abs().max().item<float>(), 2e-6f) << "query " << i;
+          EXPECT_TRUE(at::equal(alone[0], drafts[i])) << "query " << i;
         }
       }
     }

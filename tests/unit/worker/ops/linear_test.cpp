@@ -212,6 +212,26 @@ TEST(Codes, HaveProductsOfTheDequantizedMatrixForFewAndManyRows) {
   }
 }
 
+TEST(Linear, GivesARowTheSameBitsBesideAsManyRowsAsItSays) {
+  at::manual_seed(6);
+  const at::Tensor x = at::randn({100, 512}), w = at::randn({33, 512});
+  for (at::ScalarType type : {at::kFloat, at::kHalf, at::kBFloat16}) {
+    for (const int bits : {0, 4, 8}) {
+      const int64_t rows = *rows_of_equal_bits(at::kCPU, type, bits > 0);
+      ASSERT_GE(rows, 8) << "a sequence with seven drafts";
+      const QuantizedMatrix codes = quantized(w, {.in = 512, .bits = bits > 0 ? bits : 8}, type);
+      const at::Tensor stored = w.to(type);
+      const auto product = [&](const at::Tensor& some) {
+        return bits > 0 ? ops::linear(some, codes, {}) : ops::linear(some, stored);
+      };
+      const at::Tensor whole = product(x.narrow(0, 0, rows));
+      for (int64_t row = 0; row < rows; ++row)
+        EXPECT_TRUE(at::equal(whole[row], product(x.narrow(0, row, 1))[0]))
+            << c10::toString(type) << ", " << bits << " bits, row " << row << " of " << rows;
+    }
+  }
+}
+
 TEST(Linear, NoColumnsGiveZeros) {
   const at::Tensor y = ops::linear(at::ones({2, 0}), at::ones({3, 0}));
   EXPECT_EQ(y.abs().sum().item<float>(), 0.f);

@@ -15,6 +15,9 @@ namespace pm::ops {
 /// values (worker/ops/kv_codes.h).
 enum class Element : uint8_t { F32, F16, BF16, I8, I4 };
 
+/// Largest number of rows of x that Kernels::coded_products get; measured on CPUs with AVX2 and with AVX-512 VNNI.
+inline constexpr int64_t coded_rows = 12;
+
 /// Largest number of rows of x in one gemv call.
 inline constexpr int64_t max_gemv_rows = 8;
 
@@ -79,7 +82,6 @@ struct Kernels {
   const PackedProducts* coded_products[2] = {};  ///< of models in 16 bits with weights as codes, of eight and of four
                                                  ///< bits, in groups of 32, and of x rounded to integers of 16 bits
                                                  ///< with a scale for each group; nullptr: codes enter other products
-  int64_t coded_rows = 0;                        ///< up to so many rows of x they are taken; measured
   const Tiles* tiles = nullptr;                  ///< of the matrix unit; nullptr: this CPU has none
   int64_t tiled_rows[2] = {};  ///< from so many rows of x on they are faster than gemv, for weights of BF16 and of
                                ///< other types; measured

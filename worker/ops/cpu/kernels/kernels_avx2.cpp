@@ -25,6 +25,5 @@ extern const Kernels kernels{.name = "avx2",
                              .few_products = &float_products<3>,
                              .fp32_products = &number_products,
                              .integer_products = &integer_products,
-                             .coded_products = {&group_products, &group_products},
-                             .coded_rows = 12};
+                             .coded_products = {&group_products, &group_products}};
 }

@@ -20,6 +20,5 @@ extern const Kernels kernels{.name = "avx512",
                              .attend_rows = attend_rows,
                              .silu_and_mul = silu_and_mul,
                              .few_products = &float_products<6>,
-                             .fp32_products = &packed_products<Fp32Operands, 6>,
-                             .coded_rows = 12};
+                             .fp32_products = &packed_products<Fp32Operands, 6>};
 }

@@ -22,6 +22,5 @@ extern const Kernels kernels{.name = "avx512_bf16",
                              .silu_and_mul = silu_and_mul,
                              .few_products = &float_products<6>,
                              .fp32_products = &packed_products<Fp32Operands, 6>,
-                             .bf16_products = &packed_products<Bf16Operands, 6>,
-                             .coded_rows = 12};
+                             .bf16_products = &packed_products<Bf16Operands, 6>};
 }
