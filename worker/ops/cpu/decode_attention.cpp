@@ -47,6 +47,7 @@ class Decode {
     whole_.block_stride = k_cache.stride(0);
     whole_.scale = static_cast<float>(options.scale);
     whole_.softcap = static_cast<float>(options.softcap);
+    whole_.bf16 = options.compute_type == at::kBFloat16;
     keys_ = static_cast<const char*>(k_cache.const_data_ptr());
     values_ = static_cast<const char*>(v_cache.const_data_ptr());
     head_bytes_ = k_cache.stride(1) * k_cache.element_size();

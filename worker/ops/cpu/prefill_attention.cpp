@@ -87,7 +87,8 @@ class Prefill {
     }
     for (int64_t begin = from; begin < to; begin += span_keys) {
       const int64_t keys = std::min(span_keys, to - begin);
-      const PackKeys pack{rows_of(k_, kv), rows_of(v_, kv), begin, keys, packed_keys, packed_values};
+      const bool bf16 = options_.compute_type == at::kBFloat16;
+      const PackKeys pack{rows_of(k_, kv), rows_of(v_, kv), begin, keys, packed_keys, packed_values, bf16};
       const AttendRows attend{element(k_.scalar_type()),
                               rows.data(),
                               all,
@@ -97,7 +98,8 @@ class Prefill {
                               begin,
                               keys,
                               static_cast<float>(options_.scale),
-                              static_cast<float>(options_.softcap)};
+                              static_cast<float>(options_.softcap),
+                              bf16};
       (tiled_ ? kernels().tiles->pack_keys : kernels().pack_keys)(pack);
       (tiled_ ? kernels().tiles->attend_rows : kernels().attend_rows)(attend);
     }

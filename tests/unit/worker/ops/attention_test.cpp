@@ -52,6 +52,7 @@ TEST(Attention, OneQueryHasTheResultOfMany) {
   for (at::ScalarType type : {at::kFloat, at::kHalf, at::kBFloat16}) {
     for (const int64_t context : {0, 250, 1200}) {  // one span of keys, two, and parts that are joined
       SCOPED_TRACE(std::string(c10::toString(type)) + " context " + std::to_string(context));
+      const float tolerance = type == at::kBFloat16 ? 2e-5f : 2e-6f;  // a weight may be rounded to its other neighbour
       at::manual_seed(9);
       const std::vector<reference::SequenceShape> shapes{{context, tokens}};
       const reference::AttentionInputs inputs = reference::attention_inputs(4, 2, d, shapes, type);
@@ -70,7 +71,7 @@ TEST(Attention, OneQueryHasTheResultOfMany) {
           span.context = context + i;
           span.keys = context + i + 1;
           const at::Tensor alone = paged_attention(q.narrow(0, i, 1), k_cache, v_cache, {.spans = {span}}, options);
-          EXPECT_LT((alone[0] - together[i]).abs().max().item<float>(), 2e-6f) << "query " << i;
+          EXPECT_LT((alone[0] - together[i]).abs().max().item<float>(), tolerance) << "query " << i;
           EXPECT_TRUE(at::equal(alone[0], drafts[i])) << "query " << i;
         }
       }

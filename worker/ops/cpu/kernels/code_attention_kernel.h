@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernel attend() of kernels.h for keys and values as codes of eight bits (worker/ops/kv_codes.h). Products are
-// fp32: q . (code x scale) is scale times q . code, and the scales of values are multiplied with the weights of their
-// keys. Many heads share codes that are widened once, in the first-level cache; a few heads widen them in registers.
+// The kernel attend() of kernels.h for keys and values as codes of eight bits (worker/ops/kv_codes.h), in fp32: q .
+// (code x scale) is scale times q . code, and the scales of values are multiplied with the weights of their keys. Many
+// heads share codes that are widened once, in the first-level cache; a few heads widen them in registers.
 #pragma once
 #include "worker/ops/cpu/kernels/kernels.h"
 #include "worker/ops/cpu/kernels/vectors.h"

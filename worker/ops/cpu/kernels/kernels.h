@@ -54,6 +54,7 @@ struct Attend {
   const float* bias;         ///< [heads, bias_stride], of key 0; nullptr: none
   int64_t bias_stride;
   float *largest, *sums, *out;  ///< [heads], [heads], [heads, d]
+  bool bf16 = false;            ///< the model computes in bf16: queries and weights may be rounded to it
 };
 inline constexpr int64_t max_attend_keys = 512;
 static_assert(max_attend_keys % block_tokens == 0, "a split of the keys begins at a KV block");

@@ -33,6 +33,7 @@ struct PackKeys {
   int64_t from, count;   ///< of them; count <= span_keys
   float* packed_keys;    ///< span_keys * d numbers, in a form of the kernels' own; keys beyond `count` are 0
   float* packed_values;  ///< span_keys * packed_width(d) numbers, likewise; what lies beyond d is 0
+  bool bf16 = false;     ///< the model computes in bf16: queries and weights may be rounded to it
 };
 
 /// A query of one head, and what it has accumulated.
@@ -53,6 +54,7 @@ struct AttendRows {
   const float *packed_keys, *packed_values;
   int64_t from, keys;    ///< the span's place in the sequence
   float scale, softcap;  ///< softcap 0: none
+  bool bf16 = false;     ///< as with PackKeys
 };
 
 }  // namespace pm::ops

@@ -243,22 +243,40 @@ inline float sum(Floats value) {
   return two[0] + two[1];
 }
 
-/// Returns the sum of the lanes of vector i in lane i. Neighbours are added first.
-inline Floats sums_of(Floats (&v)[PM_LANES]) {
-  for (int count = PM_LANES / 2; count > 0; count /= 2) {
-    for (int i = 0; i < count; ++i) {
-      const Floats a = v[2 * i], b = v[2 * i + 1];
+/// Adds neighbouring lanes of each two of 2 Count vectors: first within quarters of four lanes, which costs less, then
+/// whole quarters.
+template <int Count>
+__attribute__((always_inline)) inline void add_neighbours(Floats (&v)[PM_LANES]) {
+#pragma GCC unroll 8
+  for (int i = 0; i < Count; ++i) {
+    const Floats a = v[2 * i], b = v[2 * i + 1];
 #if PM_LANES == 16
-      v[i] = __builtin_shufflevector(a, b, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30) +
-             __builtin_shufflevector(a, b, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
+    if constexpr (Count >= 4)
+      v[i] = __builtin_shufflevector(a, b, 0, 2, 16, 18, 4, 6, 20, 22, 8, 10, 24, 26, 12, 14, 28, 30) +
+             __builtin_shufflevector(a, b, 1, 3, 17, 19, 5, 7, 21, 23, 9, 11, 25, 27, 13, 15, 29, 31);
+    else
+      v[i] = __builtin_shufflevector(a, b, 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27) +
+             __builtin_shufflevector(a, b, 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31);
 #elif PM_LANES == 8
-      v[i] = __builtin_shufflevector(a, b, 0, 2, 4, 6, 8, 10, 12, 14) +
-             __builtin_shufflevector(a, b, 1, 3, 5, 7, 9, 11, 13, 15);
+    if constexpr (Count >= 2)
+      v[i] = __builtin_shufflevector(a, b, 0, 2, 8, 10, 4, 6, 12, 14) +
+             __builtin_shufflevector(a, b, 1, 3, 9, 11, 5, 7, 13, 15);
+    else
+      v[i] = __builtin_shufflevector(a, b, 0, 1, 2, 3, 8, 9, 10, 11) +
+             __builtin_shufflevector(a, b, 4, 5, 6, 7, 12, 13, 14, 15);
 #else
-      v[i] = __builtin_shufflevector(a, b, 0, 2, 4, 6) + __builtin_shufflevector(a, b, 1, 3, 5, 7);
+    v[i] = __builtin_shufflevector(a, b, 0, 2, 4, 6) + __builtin_shufflevector(a, b, 1, 3, 5, 7);
 #endif
-    }
   }
+}
+
+/// Returns the sum of the lanes of vector i in lane i. Neighbours are added first. No loop is left, so that the vectors
+/// stay in registers.
+__attribute__((always_inline)) inline Floats sums_of(Floats (&v)[PM_LANES]) {
+  if constexpr (PM_LANES >= 16) add_neighbours<8>(v);
+  if constexpr (PM_LANES >= 8) add_neighbours<4>(v);
+  add_neighbours<2>(v);
+  add_neighbours<1>(v);
   return v[0];
 }
 
