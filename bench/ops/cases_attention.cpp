@@ -34,6 +34,7 @@ struct AttentionCase {
   AttentionOptions options = {};
   at::ScalarType type = at::kFloat;  ///< of the cache
   bool is_paged = true, is_large = false;
+  bool drafts = false;  ///< SequenceSpan::drafts
   double tolerance = fp32_tolerance;
 };
 
@@ -75,6 +76,7 @@ Problem make_problem(const AttentionCase& c) {
     const at::Tensor q = inputs->q.to(device);
     const AttentionOptions options = on_device(c.options, device);
     ops::StepSequences sequences = inputs->sequences;
+    for (ops::SequenceSpan& span : sequences.spans) span.drafts = c.drafts;
     ops::make_attention_metadata(sequences, device);
     if (!c.is_paged) {
       return [inputs, q, options, k = inputs->k.to(device), v = inputs->v.to(device), sequences](
@@ -228,6 +230,13 @@ std::vector<Case> paged_attention_cases() {
     add({"decode, 1 sequence of 1000 keys", llama, {{999, 1}}, scaled(128), type});
     add({"decode, 8 sequences of 1 to 1000 keys", llama, lengths, scaled(128), type});
     add({"prefill of 128 tokens", llama, {{0, 128}}, scaled(128), type});
+    add({"prefill of 9 tokens after 1000", llama, {{1000, 9}}, scaled(128), type});
+    add({.name = "9 drafts after 1000",
+         .shape = llama,
+         .sequences = {{1000, 9}},
+         .options = scaled(128),
+         .type = type,
+         .drafts = true});
     add({"prefill and decode", small, {{0, 40}, {63, 1}, {5, 1}, {20, 20}, {0, 1}}, scaled(64), type});
     add({"decode, softcap, window of 256", gemma, lengths, scaled(256, {.softcap = 50, .window = 256}), type});
     add({"prefill, softcap, window of 32",
