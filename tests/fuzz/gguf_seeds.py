@@ -8,8 +8,8 @@ import gguf
 import numpy
 from gguf import GGMLQuantizationType as Type
 
-SMALL = [Type.F32, Type.F16, Type.BF16, Type.Q4_0, Type.Q4_1, Type.Q5_0, Type.Q5_1, Type.Q8_0]
-LARGE = [Type.Q2_K, Type.Q3_K, Type.Q4_K, Type.Q5_K, Type.Q6_K]
+SMALL = [Type.F32, Type.F16, Type.BF16, Type.Q4_0, Type.Q4_1, Type.Q5_0, Type.Q5_1, Type.Q8_0, Type.IQ4_NL, Type.MXFP4]
+LARGE = [Type.Q2_K, Type.Q3_K, Type.Q4_K, Type.Q5_K, Type.Q6_K, Type.IQ4_XS, Type.TQ1_0, Type.TQ2_0]
 KEYS = dict(context_length=64, embedding_length=4, block_count=1, feed_forward_length=8)
 WORDS = [
     "GGUF",

@@ -30,7 +30,8 @@ HEAD = dict(head_dim=64)
 EXPERTS = dict(num_experts=4, num_experts_per_tok=2, moe_intermediate_size=256)
 WINDOW = dict(sliding_window=6)
 PLAIN = {Type.F32: numpy.float32, Type.F16: numpy.float16}
-BY_PACKAGE = [Type.Q4_0, Type.Q4_1, Type.Q5_0, Type.Q5_1, Type.Q8_0]  # gguf.quants quantises these
+# gguf.quants quantises these
+BY_PACKAGE = [Type.Q4_0, Type.Q4_1, Type.Q5_0, Type.Q5_1, Type.Q8_0, Type.MXFP4, Type.TQ1_0, Type.TQ2_0]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -212,20 +213,22 @@ def unpaired(w, heads):
     return w.reshape(heads, w.shape[0] // heads // 2, 2, *w.shape[1:]).swapaxes(1, 2).reshape(w.shape)
 
 
-# Bytes of a block of K types: which are numbers of F16, and by what the codes are centred.
-K_TYPES = {
+# Bytes of a block of other types: which are numbers of F16, and by what the codes are centred.
+RANDOM_TYPES = {
     Type.Q2_K: dict(scale=80, lowest=82, middle=1.5, spread=9),
     Type.Q3_K: dict(scale=108, lowest=None, middle=0, spread=40),
     Type.Q4_K: dict(scale=0, lowest=2, middle=7.5, spread=160),
     Type.Q5_K: dict(scale=0, lowest=2, middle=15.5, spread=320),
     Type.Q6_K: dict(scale=208, lowest=None, middle=0, spread=1300),
+    Type.IQ4_NL: dict(scale=0, lowest=None, middle=0, spread=65),
+    Type.IQ4_XS: dict(scale=0, lowest=None, middle=0, spread=1200),
 }
 
 
 def random_blocks(kind, rows, columns, generator):
-    """Random valid blocks of a K type, whose values are about those of a matrix of an initialised model."""
+    """Random valid blocks of a type, whose values are about those of a matrix of an initialised model."""
     elements, size = gguf.GGML_QUANT_SIZES[kind]
-    layout = K_TYPES[kind]
+    layout = RANDOM_TYPES[kind]
     blocks = generator.integers(0, 256, (rows, columns // elements, size), dtype=numpy.uint8)
     factor = (generator.uniform(0.5, 1.5, blocks.shape[:2]) / layout["spread"] / columns**0.5).astype(numpy.float16)
     for at, times in ((layout["scale"], 1), (layout["lowest"], layout["middle"])):
@@ -240,7 +243,7 @@ def pack(kind, w, generator):
     if kind in PLAIN:
         data = w.astype(PLAIN[kind])
         return data, data.astype(numpy.float32)
-    if kind in K_TYPES:
+    if kind in RANDOM_TYPES:
         data = random_blocks(kind, w.reshape(-1, w.shape[-1]).shape[0], w.shape[-1], generator)
         data = data.reshape(*w.shape[:-1], -1)
     else:

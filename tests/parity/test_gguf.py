@@ -21,7 +21,7 @@ from test_checkpoints import dumped
 transformers.logging.set_verbosity_error()
 
 TOKENS = {"input_ids": numpy.array([[5, 17, 3, 99, 42, 8, 64, 1, 12], [7, 7, 23, 88, 2, 31, 4, 90, 55]])}
-KINDS = [*gguf_files.PLAIN, Type.BF16, *gguf_files.BY_PACKAGE, *gguf_files.K_TYPES]
+KINDS = [*gguf_files.PLAIN, Type.BF16, *gguf_files.BY_PACKAGE, *gguf_files.RANDOM_TYPES]
 # what llama.cpp's Q4_K_M is: most matrices of one type, some of another
 MIXED = ("Q4_K_M", Type.Q4_K, (("ffn_down", Type.Q6_K), ("attn_v", Type.Q6_K), ("output", Type.Q6_K)))
 
@@ -346,6 +346,11 @@ MUTATIONS = {
     Type.Q4_K: {"minimum": at(2, 4, doubled), "scales": at(4, 16, flipped), "nibbles": at(16, 144, swapped)},
     Type.Q5_K: {"scales": at(4, 16, flipped), "fifth": at(16, 48, flipped), "nibbles": at(48, 176, swapped)},
     Type.Q6_K: {"upper": at(128, 192, flipped), "scales": at(192, 208, flipped), "scale": at(208, 210, doubled)},
+    Type.IQ4_NL: {"scale": at(0, 2, doubled), "nibbles": at(2, 18, swapped)},
+    Type.IQ4_XS: {"upper": at(2, 4, flipped), "scales": at(4, 8, flipped), "nibbles": at(8, 136, swapped)},
+    Type.MXFP4: {"nibbles": at(1, 17, swapped)},
+    Type.TQ1_0: {"digits": at(0, 48, flipped), "last": at(48, 52, flipped), "scale": at(52, 54, doubled)},
+    Type.TQ2_0: {"codes": at(0, 64, flipped), "scale": at(64, 66, doubled)},
 }
 
 
@@ -369,7 +374,7 @@ def test_a_change_of_a_part_of_blocks_changes_all_of_them_and_nothing_else(sourc
     assert changed == {name for name in was if was[name][1].dim() == 2}
 
 
-@pytest.mark.parametrize("named", [Type.Q4_1, Type.Q5_K, Type.IQ4_NL, Type.MXFP4])
+@pytest.mark.parametrize("named", [Type.Q4_1, Type.Q5_K, Type.IQ2_XXS, Type.NVFP4])
 def test_blocks_of_another_type_are_refused_by_the_tensors_name(sources, named, tmp_path):
     """The file says that Q4_0's blocks are of another size, or of a type that is not read."""
     gguf_files.write(tmp_path / "m.gguf", "llama", state_of(sources("llama")), Type.Q4_0)
@@ -381,5 +386,5 @@ def test_blocks_of_another_type_are_refused_by_the_tensors_name(sources, named, 
     (tmp_path / "m.gguf").write_bytes(data)
     found = dumped(tmp_path)
     assert isinstance(found, str) and "tensor" in found, "accepted"
-    if named in (Type.IQ4_NL, Type.MXFP4):
+    if named in (Type.IQ2_XXS, Type.NVFP4):
         assert f'"blk.1.ffn_up.weight" has the type {named.name}' in found

@@ -3,6 +3,8 @@
 // little-endian, and codes of one byte lie half a block, or 32 values, apart.
 #include "worker/checkpoint/gguf/block_types.h"
 
+#include <bit>
+
 #include "worker/base/widest.h"
 #include "worker/checkpoint/quantized/float_codes.h"
 
@@ -153,6 +155,74 @@ PM_WIDEST void decode_q6_k(const uint8_t* block, int64_t count, float* out) {
   }
 }
 
+/// Writes the values of 32 codes of four bits, of which byte i has those of i and 16 + i, that a table gives.
+inline void decode_by_table(const uint8_t* codes, const int8_t (&table)[16], float scale, float* out) {
+  for (int i = 0; i < small / 2; ++i) {
+    out[i] = scale * static_cast<float>(table[codes[i] & 15]);
+    out[i + small / 2] = scale * static_cast<float>(table[codes[i] >> 4]);
+  }
+}
+
+/// What codes of IQ4 stand for: closer together where most weights are.
+constexpr int8_t uneven[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
+
+/// IQ4_NL: an F16 factor, then codes.
+PM_WIDEST void decode_iq4_nl(const uint8_t* block, int64_t count, float* out) {
+  for (int64_t b = 0; b < count; ++b, block += 18, out += small)
+    decode_by_table(block + 2, uneven, half_at(block), out);
+}
+
+/// IQ4_XS: an F16 factor, the upper two bits of 8 scales in two bytes, the lower four in four bytes, then codes of 32
+/// values each. Scales count from -32.
+PM_WIDEST void decode_iq4_xs(const uint8_t* block, int64_t count, float* out) {
+  for (int64_t b = 0; b < count; ++b, block += 136, out += large) {
+    const float factor = half_at(block);
+    const int upper = block[2] | block[3] << 8;
+    for (int group = 0; group < 8; ++group) {
+      const int scale = (block[4 + group / 2] >> (group % 2 * 4) & 15) | (upper >> (2 * group) & 3) << 4;
+      decode_by_table(block + 8 + group * small / 2, uneven, factor * static_cast<float>(scale - 32),
+                      out + group * small);
+    }
+  }
+}
+
+/// MXFP4 (OCP Microscaling Formats 1.0): a power of two, then E2M1 codes. The table has twice their values.
+PM_WIDEST void decode_mxfp4(const uint8_t* block, int64_t count, float* out) {
+  constexpr int8_t doubled[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+  for (int64_t b = 0; b < count; ++b, block += 17, out += small) {
+    const uint32_t exponent = block[0];  // of 2^(exponent - 127), of which half is taken: subnormal for 0 and 1
+    const uint32_t bits = exponent < 2 ? 0x200000U << exponent : (exponent - 1) << 23;
+    decode_by_table(block + 1, doubled, std::bit_cast<float>(bits), out);
+  }
+}
+
+/// TQ1_0: digits of base 3, five in a byte, of which -1, 0 and 1 are a digit less one. A byte is a fraction, whose next
+/// digit is the whole part of three times it. 32 bytes have digits that are 32 values apart, 16 bytes those that are 16
+/// apart, and 4 bytes four digits that are 4 apart. An F16 factor.
+PM_WIDEST void decode_tq1_0(const uint8_t* block, int64_t count, float* out) {
+  const auto digits = [](const uint8_t* bytes, int width, int number, float factor, float* to) {
+    for (int digit = 0, power = 1; digit < number; ++digit, power = power * 3 % 256)
+      for (int i = 0; i < width; ++i)
+        to[digit * width + i] = factor * static_cast<float>((bytes[i] * power % 256 * 3 >> 8) - 1);
+  };
+  for (int64_t b = 0; b < count; ++b, block += 54, out += large) {
+    const float factor = half_at(block + 52);
+    digits(block, 32, 5, factor, out);
+    digits(block + 32, 16, 5, factor, out + 160);
+    digits(block + 48, 4, 4, factor, out + 240);
+  }
+}
+
+/// TQ2_0: codes of 2 bits, less one; a byte has values that are 32 apart. An F16 factor.
+PM_WIDEST void decode_tq2_0(const uint8_t* block, int64_t count, float* out) {
+  for (int64_t b = 0; b < count; ++b, block += 66, out += large) {
+    const float factor = half_at(block + 64);
+    for (int part = 0; part < 8; ++part)
+      for (int i = 0; i < small; ++i)
+        out[part * small + i] = factor * static_cast<float>((block[part / 4 * small + i] >> (part % 4 * 2) & 3) - 1);
+  }
+}
+
 constexpr BlockType plain(uint32_t id, DType type) { return {id, name_of(type), 1, size_of(type), type}; }
 constexpr BlockType named(uint32_t id, std::string_view name) { return {id, name}; }
 
@@ -168,6 +238,11 @@ constexpr BlockType types[] = {plain(0, DType::F32),
                                {12, "Q4_K", large, 144, {}, decode_q4_k},
                                {13, "Q5_K", large, 176, {}, decode_q5_k},
                                {14, "Q6_K", large, 210, {}, decode_q6_k},
+                               {20, "IQ4_NL", small, 18, {}, decode_iq4_nl},
+                               {23, "IQ4_XS", large, 136, {}, decode_iq4_xs},
+                               {34, "TQ1_0", large, 54, {}, decode_tq1_0},
+                               {35, "TQ2_0", large, 66, {}, decode_tq2_0},
+                               {39, "MXFP4", small, 17, {}, decode_mxfp4},
                                plain(30, DType::BF16),
                                named(9, "Q8_1"),
                                named(15, "Q8_K"),
@@ -175,19 +250,14 @@ constexpr BlockType types[] = {plain(0, DType::F32),
                                named(17, "IQ2_XS"),
                                named(18, "IQ3_XXS"),
                                named(19, "IQ1_S"),
-                               named(20, "IQ4_NL"),
                                named(21, "IQ3_S"),
                                named(22, "IQ2_S"),
-                               named(23, "IQ4_XS"),
                                named(24, "I8"),
                                named(25, "I16"),
                                named(26, "I32"),
                                named(27, "I64"),
                                named(28, "F64"),
                                named(29, "IQ1_M"),
-                               named(34, "TQ1_0"),
-                               named(35, "TQ2_0"),
-                               named(39, "MXFP4"),
                                named(40, "NVFP4"),
                                named(41, "Q1_0")};
 

@@ -103,9 +103,9 @@ TEST(GgufHeader, OtherVersionsAndByteOrdersAreRefusedByName) {
 }
 
 TEST(GgufHeader, TypesThatAreNotReadAreNamedWithTheirTensor) {
-  EXPECT_THAT(refusal(with({256}, 23, std::string(136, 'x'))),
-              AllOf(HasSubstr("tensor \"w\" has the type IQ4_XS"), HasSubstr("Q4_K")));
-  EXPECT_THAT(refusal(with({32}, 39, std::string(17, 'x'))), HasSubstr("MXFP4"));
+  EXPECT_THAT(refusal(with({256}, 16, std::string(66, 'x'))),
+              AllOf(HasSubstr("tensor \"w\" has the type IQ2_XXS"), HasSubstr("Q4_K")));
+  EXPECT_THAT(refusal(with({64}, 40, std::string(36, 'x'))), HasSubstr("NVFP4"));
   EXPECT_THAT(refusal(with({32}, 4, std::string(18, 'x'))), HasSubstr("number 4"));
 }
 
