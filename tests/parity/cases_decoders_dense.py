@@ -7,6 +7,14 @@ from cases_multimodal import YARN
 TWO = (2,)  # ranks
 _ROPE = {"rope_type": "default", "rope_theta": 1000.0}
 _HEADS = ("ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering")
+_LLAMA3 = {
+    "rope_type": "llama3",
+    "rope_theta": 500.0,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 16,
+}
 _WINDOWS = ["sliding_attention", "full_attention", "sliding_attention"]
 
 # as in cases.py; or answers would be nearly tied
@@ -23,7 +31,13 @@ SEEDS = {
     "Glm4ForTokenClassification-all": 1,
     "Ernie4_5ForCausalLM-bias-tied": 1,
     "Olmo2ForCausalLM-seven-heads": 2492,
+    "VaultGemmaModel-all": 2,
+    "CwmForCausalLM-all": 1,
+    "HyperCLOVAXModel-all": 1,
 }
+
+# by fixtures.shrink(): nothing else bounds the scores
+SMALLER = {"gemma": {"q_proj.weight": 4.0}}
 
 # model_type: its class names' beginning, how many of _HEADS it has, and settings
 _FAMILIES = {
@@ -113,6 +127,36 @@ _FAMILIES = {
         {"head_dim": 8, "rope_parameters": {"rope_type": "dynamic", "rope_theta": 100.0, "alpha": 3.0, "factor": 1.0}},
     ),
     "apertus": ("Apertus", 0, {"rope_parameters": _ROPE}),
+    "gemma": ("Gemma", 2, {"head_dim": 8, "rope_parameters": _ROPE, "tie_word_embeddings": False}),
+    "vaultgemma": (
+        "VaultGemma",
+        0,
+        {
+            "head_dim": 8,
+            "sliding_window": 5,
+            "query_pre_attn_scalar": 11,
+            "attn_logit_softcapping": 5.0,
+            "final_logit_softcapping": 3.0,
+            "rope_parameters": _ROPE,
+        },
+    ),
+    "cwm": (
+        "Cwm",
+        0,
+        {"head_dim": 8, "sliding_window": 6, "layer_types": _WINDOWS, "rope_parameters": _LLAMA3},
+    ),
+    "jais2": ("Jais2", 0, {"head_dim": 8, "layer_norm_eps": 1e-3, "rope_parameters": _ROPE}),
+    "hyperclovax": (
+        "HyperCLOVAX",
+        0,
+        {
+            "embedding_multiplier": 1.5,
+            "logits_scaling": 1.3,
+            "residual_multiplier": 0.7,
+            "rope_parameters": _ROPE,
+        },
+    ),
+    "olmo": ("Olmo", 1, {"rope_parameters": _ROPE}),
     "ministral": (
         "Ministral",
         3,
@@ -120,7 +164,7 @@ _FAMILIES = {
     ),
 }
 
-MODEL_TYPES = (*_FAMILIES, "gemma3_text", "internlm3")
+MODEL_TYPES = (*_FAMILIES, "gemma3_text", "internlm3", "gpt_bigcode", "mpt")
 _INTERNLM3 = SMALL_DECODER | {"head_dim": 8, "rope_parameters": _ROPE}
 
 # what is rarer, in the class with the LM head
@@ -139,7 +183,50 @@ _VARIANTS = (
     ("hunyuan_v1_dense", "plain-bias", {"attention_bias": True, "rope_parameters": _ROPE}),
     ("apertus", "relu-bias", {"hidden_act": "relu", "attention_bias": True, "tie_word_embeddings": True}),
     ("exaone4", "no-window", {"sliding_window": None, "layer_types": ["full_attention"] * 3}),
+    ("gemma", "gelu-tied", {"hidden_act": "gelu", "attention_bias": True, "tie_word_embeddings": True}),
+    ("jais2", "no-biases", {"attention_bias": False, "mlp_bias": False, "tie_word_embeddings": True}),
+    ("hyperclovax", "no-post-norms", {"use_post_norm": False, "attention_multiplier": 0.3, "attention_bias": True}),
+    ("olmo", "bias-tied", {"attention_bias": True, "tie_word_embeddings": True}),
 )
+
+
+def _of_other_names(family):
+    """Rows of families whose sizes have names of their own."""
+    ids = {name: SMALL_DECODER[name] for name in ("bos_token_id", "eos_token_id", "pad_token_id", "vocab_size")}
+    big_code = family(
+        "gpt_bigcode",
+        "decoder",
+        "GPTBigCodeConfig",
+        ("position_ids",),
+        **ids,
+        n_embd=36,
+        n_head=6,
+        n_layer=3,
+        n_inner=77,
+        n_positions=80,
+        layer_norm_epsilon=1e-3,
+        tie_word_embeddings=False,
+    )
+    mpt = family("mpt", "decoder", "MptConfig", (), **ids, d_model=32, n_heads=4, n_layers=3, layer_norm_epsilon=1e-3)
+    return [
+        *big_code("all", "GPTBigCodeForCausalLM"),
+        *big_code(
+            "all",
+            "GPTBigCodeModel GPTBigCodeForSequenceClassification GPTBigCodeForTokenClassification",
+            ranks=TWO,
+        ),
+        *big_code("heads-tied", "GPTBigCodeForCausalLM", multi_query=False, tie_word_embeddings=True),
+        *big_code("unscaled", "GPTBigCodeForCausalLM", ranks=TWO, scale_attn_weights=False, n_inner=None),
+        *mpt("all", "MptForCausalLM"),
+        *mpt(
+            "all",
+            "MptModel MptForSequenceClassification MptForTokenClassification MptForQuestionAnswering",
+            ranks=TWO,
+        ),
+        *mpt(
+            "scale-untied", "MptForCausalLM", ranks=TWO, attn_config={"softmax_scale": 0.4}, tie_word_embeddings=False
+        ),
+    ]
 
 
 def cases(family):
@@ -148,7 +235,8 @@ def cases(family):
     for model_type, (name, heads, settings) in _FAMILIES.items():
         made = SMALL_DECODER | settings
         if not model_type.startswith(
-            ("smollm3", "granite", "seed", "arcee", "ernie", "helium", "glm", "exa", "min", "olmo", "hun", "ap")
+            ("smollm3", "granite", "seed", "arcee", "ernie", "helium", "glm", "exa", "min", "olmo", "hun", "ap", "ge")
+            + ("vault", "cwm", "hyper")
         ):
             del made["rms_norm_eps"]  # theirs has another name
         makers[model_type] = family(model_type, "decoder", f"{name}Config", ("position_ids",), **made)
@@ -158,6 +246,7 @@ def cases(family):
         found += makers[model_type]("all", " ".join(classes), ranks=TWO)
     for model_type, label, settings in _VARIANTS:
         found += makers[model_type](label, f"{_FAMILIES[model_type][0]}ForCausalLM", ranks=TWO, **settings)
+    found += _of_other_names(family)
     internlm3 = family("internlm3", "decoder", "InternLM3Config", ("position_ids",), **_INTERNLM3)
     found += internlm3("internlm3", "LlamaForCausalLM")
     found += internlm3("internlm3-bias", "LlamaForCausalLM", ranks=TWO, attention_bias=True, mlp_bias=True)

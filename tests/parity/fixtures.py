@@ -20,6 +20,7 @@ import shutil
 import tempfile
 
 import cases_composites
+import cases_decoders_dense
 import cases_experts
 import cases_gemma4
 import cases_latent_attention
@@ -33,6 +34,7 @@ CACHE = pathlib.Path(os.environ.get("PM_CACHE", pathlib.Path.home() / ".cache/pa
 SMALLER = {
     **cases_neighbors.SMALLER,
     **cases_composites.SMALLER,
+    **cases_decoders_dense.SMALLER,
     **cases_experts.SMALLER,
     **cases_latent_attention.SMALLER,
     **cases_recurrent.SMALLER,

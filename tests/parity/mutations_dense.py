@@ -14,6 +14,33 @@ def rows(of, m):
         ),
         *of("ArceeForCausalLM-all", ("let.act", "relu, not squared", m.config(hidden_act="relu"))),
         *of(
+            "GemmaForCausalLM-all",
+            ("input.scale", "none", m.policy("  decoder:\n", "  decoder:\n    input: {scale: 1}\n")),
+            ("layer.norm", "times the weight alone", m.policy("  decoder:\n", "  decoder:\n    layer: {norm: rms}\n")),
+        ),
+        *of("VaultGemmaForCausalLM-all", ("attn.window", "another", m.config(sliding_window=3))),
+        *of("CwmForCausalLM-all", ("attn.window", "another", m.config(sliding_window=4))),
+        *of(
+            "Jais2ForCausalLM-all",
+            ("attn.norm", "bias dropped", m.dropped(r"layers\.1\.input_layernorm\.bias")),
+            ("mlp.bias", "up's dropped", m.dropped(r"layers\.1\.mlp\.up_proj\.bias")),
+        ),
+        *of(
+            "HyperCLOVAXForCausalLM-all",
+            ("head.scale_input", "none", m.config(logits_scaling=1.0)),
+            ("attn.post_norm", "weight dropped", m.ones(r"layers\.1\.post_norm1\.weight")),
+        ),
+        *of(
+            "OlmoForCausalLM-all",
+            ("layer.norm", "RMSNorm", m.policy("norm: layer", "norm: rms")),
+            ("norm.weight", "no norm", m.policy("attn: {norm: {weight: false}}", "attn: {norm: ~}")),
+        ),
+        *of(
+            "GPTBigCodeForCausalLM-heads-tied",
+            ("qkv.fused", "the projections side by side", m.policy("'per_head'", "'concat'")),
+        ),
+        *of("MptForCausalLM-all", ("attn.alibi", "none", m.policy("alibi: true", "alibi: false"))),
+        *of(
             "NemotronForCausalLM-all",
             ("layer.norm", "times the weight alone", m.policy("norm: layer1p", "norm: layer")),
             ("rotary.dims", "all of a head", m.config(rope_parameters__partial_rotary_factor=1.0)),

@@ -253,7 +253,7 @@ def blocks(case, model):
     if case.model_type.startswith("llama4"):  # whose classes say of another part that it is the base
         base = getattr(base, "model", base)
     inner = getattr(base, "transformer", getattr(base, "decoder", base))
-    return found | {"decoder": list(inner.layers if hasattr(inner, "layers") else inner.h)}
+    return found | {"decoder": list(first_of(inner, "layers", "h", "blocks"))}
 
 
 def first_of(module, *names):
@@ -288,6 +288,7 @@ FEED_FORWARD = (
     "intermediate.intermediate_act_fn",
     "activation",
     "mlp.act",
+    "ffn.act",
     "mlp.activation_fn",
     "mlp.act_fn",
     "feed_forward.act_fn",
@@ -335,7 +336,8 @@ def norms(case, block):
         for path, module in block.named_modules()
         if path
         and "Norm" in type(module).__name__
-        and hasattr(module, "weight")  # SqueezeBERT's linear and its norm are a "Norm" together
+        # SqueezeBERT's linear and its norm are a "Norm" together; OLMo's norms have no parameters
+        and (hasattr(module, "weight") or case.model_type == "olmo")
         and not path.startswith(unread)
     ]
 
@@ -343,6 +345,8 @@ def norms(case, block):
 def kind_of_norm(norm):
     """The kind of a module of transformers as policies call it, and its epsilon."""
     name = type(norm).__name__
+    if name == "OlmoLayerNorm":
+        return "layer", 1e-5
     kind = "rms" if "RMS" in name or "T5LayerNorm" in name else "affine" if name == "NoNorm" else "layer"
     return kind, getattr(norm, "eps", None) or getattr(norm, "variance_epsilon", None)
 
@@ -387,7 +391,7 @@ def test_options_of_layers_are_those_of_transformers_modules(case):
             scale = next(
                 (
                     getattr(module, key)
-                    for key in ("scaling", "scale", "inv_norm_factor")
+                    for key in ("scaling", "scale", "softmax_scale", "inv_norm_factor")
                     if isinstance(getattr(module, key, None), float)
                 ),
                 None,
