@@ -26,13 +26,6 @@ inline const T* next_block_of(const Attend& a, const void* cache, int64_t start)
   return block_of<T>(a, cache, start + block_tokens < a.to ? start + block_tokens : start);
 }
 
-/// The numbers 0, 1 .. of the lanes.
-inline Ints lane_numbers() {
-  Ints numbers;
-  for (int i = 0; i < PM_LANES; ++i) numbers[i] = i;
-  return numbers;
-}
-
 /// Returns the scores of PM_LANES keys from `key` on, -infinity where the head does not see the key, of their products
 /// with its query.
 inline Floats scores_from(const Attend& a, const float* bias, Floats products, int64_t key) {
@@ -41,9 +34,9 @@ inline Floats scores_from(const Attend& a, const float* bias, Floats products, i
   if (a.softcap > 0) score = a.softcap * tanh(score / a.softcap);
   if (bias) score += load_some(bias + key, a.to - key);
   if (key >= a.hidden && key + PM_LANES <= a.to) return score;
-  const Ints numbers = lane_numbers() + static_cast<int32_t>(key);
-  score = numbers >= static_cast<int32_t>(a.hidden) ? score : none;
-  return numbers < static_cast<int32_t>(a.to) ? score : none;
+  const Ints keys = lane_indices() + static_cast<int32_t>(key);
+  score = keys >= static_cast<int32_t>(a.hidden) ? score : none;
+  return keys < static_cast<int32_t>(a.to) ? score : none;
 }
 
 /// Writes the scores of all keys to scores [heads, score_stride], whole vectors, and the largest of each head to
@@ -64,14 +57,10 @@ __attribute__((always_inline)) inline void score_heads(const Attend& a, Blocks b
       }
     }
   }
-  for (int64_t head = 0; head < a.heads; ++head) {
-    float largest = most[head][0];
-    for (int i = 1; i < PM_LANES; ++i) largest = most[head][i] > largest ? most[head][i] : largest;
-    a.largest[head] = largest;
-  }
+  for (int64_t head = 0; head < a.heads; ++head) a.largest[head] = largest_of(most[head]);
 }
 
-/// Returns the products of `count` numbers of a query, less than those of a vector, with PM_LANES rows of d numbers.
+/// Returns the products of `count` elements of a query, fewer than a vector has, with PM_LANES rows of d elements.
 template <typename T>
 __attribute__((noinline)) Floats products_of_rest(const float* q, const T* keys, int64_t d, int64_t count) {
   float products[PM_LANES] = {};
@@ -80,7 +69,7 @@ __attribute__((noinline)) Floats products_of_rest(const float* q, const T* keys,
   return load(products);
 }
 
-/// A block of keys of d numbers each, and the one behind it.
+/// A block of keys of d elements each, and the one behind it.
 template <typename T>
 struct KeyBlock {
   const float* q;  ///< [heads, d]

@@ -146,8 +146,7 @@ class CodeAttention {
       const Floats score = load(scores + i);
       most = score > most ? score : most;
     }
-    float largest = most[0];
-    for (int i = 1; i < PM_LANES; ++i) largest = most[i] > largest ? most[i] : largest;
+    const float largest = largest_of(most);
     Floats total{};
     for (int64_t i = 0; i < count; i += PM_LANES) {
       const Floats weight = exp(load(scores + i) - largest);

@@ -106,11 +106,7 @@ inline Floats scored(const AttendRows& a, const QueryRow& row, Floats product, i
 /// Turns the products of a row with keys [begin, end) of the span, whole vectors, into scores, -infinity where the row
 /// does not see the key. Returns the largest.
 inline float scores_of(const AttendRows& a, const QueryRow& row, int64_t begin, int64_t end, float* scores) {
-  const auto lane = [] {
-    Ints index;
-    for (int i = 0; i < PM_LANES; ++i) index[i] = i;
-    return index;
-  }();
+  const Ints lane = lane_indices();
   const int64_t last = row.to - a.from < a.keys ? row.to - a.from : a.keys;
   const auto from = static_cast<int32_t>(row.from > a.from ? row.from - a.from : 0), to = static_cast<int32_t>(last);
   const Floats none = all(-__builtin_inff());
@@ -125,9 +121,7 @@ inline float scores_of(const AttendRows& a, const QueryRow& row, int64_t begin, 
     put(scores + j, score);
     most = score > most ? score : most;
   }
-  float largest = most[0];
-  for (int i = 1; i < PM_LANES; ++i) largest = most[i] > largest ? most[i] : largest;
-  return largest;
+  return largest_of(most);
 }
 
 /// Scales what a row has accumulated.

@@ -243,6 +243,19 @@ inline float sum(Floats value) {
   return two[0] + two[1];
 }
 
+inline float largest_of(Floats value) {
+  float largest = value[0];
+  for (int i = 1; i < PM_LANES; ++i) largest = value[i] > largest ? value[i] : largest;
+  return largest;
+}
+
+/// Returns the lanes' indices 0, 1 ...
+inline Ints lane_indices() {
+  Ints indices;
+  for (int i = 0; i < PM_LANES; ++i) indices[i] = i;
+  return indices;
+}
+
 /// Adds neighbouring lanes of each two of 2 Count vectors: first within quarters of four lanes, which costs less, then
 /// whole quarters.
 template <int Count>
