@@ -481,14 +481,6 @@ vit = _family(
 )
 
 _ROPE = {"rope_theta": 1000.0}
-_LLAMA3 = {
-    "rope_type": "llama3",
-    "rope_theta": 500.0,
-    "factor": 8.0,
-    "low_freq_factor": 1.0,
-    "high_freq_factor": 4.0,
-    "original_max_position_embeddings": 32,
-}
 _YARN = {
     "rope_type": "yarn",
     "rope_theta": 20.0,
@@ -655,7 +647,7 @@ CASES = (
         hidden_act="gelu",
         num_hidden_layers=2,
     ),
-    *llama("llama3-rope", "LlamaForCausalLM", rope_parameters=_LLAMA3, head_dim=12),
+    *llama("llama3-rope", "LlamaForCausalLM", rope_parameters=cases_decoders.LLAMA3, head_dim=12),
     *llama(
         "linear-rope",
         "LlamaForCausalLM",

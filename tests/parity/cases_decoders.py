@@ -6,6 +6,14 @@ the others, which only add a head, run on two.
 TWO = (2,)  # ranks
 _ROPE = {"rope_type": "default", "rope_theta": 1000.0}
 
+LLAMA3 = {
+    "rope_type": "llama3",
+    "rope_theta": 500.0,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 32,
+}
 # sizes of decoders in the manner of LLaMA; columns and vocabulary divide by no number of ranks
 SMALL_DECODER = {
     "bos_token_id": 0,

@@ -1,20 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Further rows of cases.py: decoders with rotary positions that differ from LLaMA by options of its blocks."""
 
-from cases_decoders import SMALL_DECODER
+from cases_decoders import LLAMA3, SMALL_DECODER
 from cases_multimodal import YARN
 
 TWO = (2,)  # ranks
 _ROPE = {"rope_type": "default", "rope_theta": 1000.0}
 _HEADS = ("ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering")
-_LLAMA3 = {
-    "rope_type": "llama3",
-    "rope_theta": 500.0,
-    "factor": 8.0,
-    "low_freq_factor": 1.0,
-    "high_freq_factor": 4.0,
-    "original_max_position_embeddings": 16,
-}
+_LLAMA3 = LLAMA3 | {"original_max_position_embeddings": 16}
 _WINDOWS = ["sliding_attention", "full_attention", "sliding_attention"]
 
 # as in cases.py; or answers would be nearly tied
