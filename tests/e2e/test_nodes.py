@@ -38,7 +38,7 @@ def test_a_replica_over_two_pods_answers_heals_and_leaves(world, name, oracle):
     ), replica
 
     os.kill(world.process(pods[1], "--rank", "1"), signal.SIGKILL)
-    assert seconds_until_unready(world, pods[0]) <= 5  # 3 s, and what a machine that computes beside it adds
+    assert seconds_until_unready(world, pods[0]) <= 5  # a rank that only stops answering is noticed after 6 s
     wait_healed(world, name, replica["replicaGeneration"])
     failure = world.pm(name)["status"]["lastFailure"]
     assert (
